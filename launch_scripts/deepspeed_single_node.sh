@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# One host, DeepSpeed: a training script under Perseus on the GPUs of this host.
+#
+#   launch_scripts/deepspeed_single_node.sh train.py --deepspeed_config ds.json
+#
+# PERSEUS   configuration         (perseus.yaml)
+# GPUS      GPUs of this host     (all that nvidia-smi lists)
+# DOCTOR    0: do not look first whether it can work
+set -euo pipefail
+
+perseus="${PERSEUS:-perseus.yaml}"
+gpus="${GPUS:-$(nvidia-smi --list-gpus | wc -l)}"
+if [[ $# -eq 0 ]]; then
+  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+script="$1"
+shift
+
+if [[ "${DOCTOR:-1}" != 0 ]]; then
+  perseus-ds doctor --perseus "$perseus"
+fi
+exec deepspeed --num_gpus "$gpus" ${MASTER_PORT:+--master_port "$MASTER_PORT"} \
+  --module perseus_ds run "$script" --perseus "$perseus" "$@"

@@ -1,0 +1,214 @@
+"""DeepSpeed's pipeline engine: its instruction map is replaced on every engine, its batches are framed.
+
+The map holds the functions themselves, so that patching ``_exec_forward_pass`` and the like does nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from perseus_ds.pipeline.events import Direction, Listener, Operation, OperationKind, Topology, Transfer
+
+from .integration import Integration, Target, exchange, instruction, reported
+from .monitors import offer_monitor
+
+__all__ = ["DEEPSPEED"]
+
+_KINDS = {
+    "ForwardPass": OperationKind.FORWARD,
+    "BackwardPass": OperationKind.BACKWARD,
+    "LoadMicroBatch": OperationKind.LOAD,
+    "ReduceTiedGrads": OperationKind.REDUCE,
+    "ReduceGrads": OperationKind.REDUCE,
+    "OptimizerStep": OperationKind.OPTIMIZER,
+}
+# Direction, tag, and whether the other side is downstream (towards the loss).
+_TRANSFERS = {
+    "SendActivation": (Direction.SEND, "activation", True),
+    "RecvActivation": (Direction.RECEIVE, "activation", False),
+    "SendGrad": (Direction.SEND, "gradient", False),
+    "RecvGrad": (Direction.RECEIVE, "gradient", True),
+}
+# DualPipeV's sends and receives only queue up; this command runs them all.
+_COMMIT = "CommitP2P"
+_COUNTED = (OperationKind.FORWARD, OperationKind.BACKWARD, OperationKind.LOAD)
+_ENGINE = "deepspeed.runtime.pipe.engine"
+
+
+class _InstructionMap(dict[type, Callable[..., Any]]):
+    """An engine's instruction map whose functions report what they do.
+
+    Attributes:
+        topology: Where the engine's rank stands.
+    """
+
+    def __init__(self, engine: Any, integration: Integration) -> None:
+        original = engine._INSTRUCTION_MAP
+        self._batched = any(command.__name__ == _COMMIT for command in original)
+        self._queued: list[Transfer] = []
+        self._counts: Counter[tuple[OperationKind, int]] = Counter()
+        self.topology = _topology(engine, integration.framework, chunks=2 if self._batched else 1)
+        super().__init__(
+            {command: self._hooked(command.__name__, run, integration) for command, run in original.items()}
+        )
+
+    def batch_begins(self) -> None:
+        """Count the micro-batches anew; buffer ids are used again and tell nothing."""
+        self._counts.clear()
+        self._queued.clear()
+
+    def _hooked(self, command: str, run: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
+        if command in _TRANSFERS:
+            return reported(integration, run, functools.partial(self._transfer, _TRANSFERS[command]))
+        if command == _COMMIT:
+            return reported(integration, run, self._commit)
+        if command in _KINDS:
+            return reported(integration, run, functools.partial(self._instruction, _KINDS[command]))
+        return run
+
+    def _instruction(self, kind: OperationKind, _engine: Any, *_: Any, phase: int = 0, **__: Any) -> Operation:
+        if kind not in _COUNTED:
+            return instruction(kind, -1, 0)
+        microbatch = self._counts[kind, phase]
+        self._counts[kind, phase] = microbatch + 1
+        return instruction(kind, microbatch, phase)
+
+    def _transfer(
+        self, transfer: tuple[Direction, str, bool], _engine: Any, *_: Any, phase: int = 0, **__: Any
+    ) -> Operation | None:
+        direction, tag, downstream = transfer
+        # In DualPipeV's second phase the data flows back towards stage 0.
+        step = 1 if downstream == (phase == 0) else -1
+        one = _transfer(direction, self.topology.stage + step, tag)
+        if self._batched:
+            self._queued.append(one)
+            return None
+        return exchange(OperationKind.EXCHANGE, (one,))
+
+    def _commit(self, _engine: Any) -> Operation | None:
+        if not self._queued:
+            return None
+        transfers = tuple(self._queued)
+        self._queued.clear()
+        return exchange(OperationKind.EXCHANGE, transfers)
+
+
+_transfer = functools.cache(Transfer)
+
+
+def _wrap_constructor(original: Callable[..., None], integration: Integration) -> Callable[..., None]:
+    @functools.wraps(original)
+    def construct(engine: Any, *args: Any, **kwargs: Any) -> None:
+        original(engine, *args, **kwargs)
+        if integration.listener is not None:
+            _hand_on_configuration(engine, integration.listener)
+
+    return construct
+
+
+def _hand_on_configuration(engine: Any, listener: Listener) -> None:
+    source = engine.config if isinstance(engine.config, str) else "DeepSpeed configuration"
+    listener.framework_configured(engine._config._param_dict.get("perseus"), source)
+
+
+def _wrap_batch(original: Callable[..., Any], integration: Integration, *, training: bool) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run_batch(engine: Any, *args: Any, **kwargs: Any) -> Any:
+        listener = integration.listener
+        if listener is None:
+            return original(engine, *args, **kwargs)
+        # Here and not in the constructor, so that engines made before the installation are hooked too.
+        commands = engine._INSTRUCTION_MAP
+        if not isinstance(commands, _InstructionMap):
+            _hand_on_configuration(engine, listener)
+            commands = _InstructionMap(engine, integration)
+            offer_monitor(engine.monitor)
+            integration.replace(engine, "_INSTRUCTION_MAP", commands)
+        commands.batch_begins()
+        listener.iteration_begin(commands.topology, kwargs.get("num_micro_batches") or engine.micro_batches, training)
+        result = original(engine, *args, **kwargs)
+        listener.iteration_end()
+        return result
+
+    return run_batch
+
+
+def _wrap_saving(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def save(engine: Any, save_dir: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(engine, save_dir, *args, **kwargs)
+        if integration.listener is not None:
+            integration.listener.checkpoint_saved(str(save_dir))
+        return result
+
+    return save
+
+
+def _wrap_loading(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def load(engine: Any, load_dir: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(engine, load_dir, *args, **kwargs)
+        if integration.listener is not None:
+            integration.listener.checkpoint_loaded(str(load_dir))
+        return result
+
+    return load
+
+
+def _topology(engine: Any, framework: str, chunks: int) -> Topology:
+    grid = engine.grid
+    return Topology(
+        rank=engine.global_rank,
+        world_size=grid.world_size,
+        pipeline=grid.get_data_parallel_rank(),
+        pipelines=grid.get_data_parallel_world_size(),
+        stage=engine.stage_id,
+        stages=engine.num_stages,
+        # Not get_model_parallel_rank(): without tensor parallelism that is the pipeline rank.
+        tensor_rank=grid.get_slice_parallel_rank(),
+        tensor_size=grid.get_slice_parallel_world_size(),
+        chunks=chunks,
+        framework=framework,
+        fingerprint=_fingerprint(engine),
+    )
+
+
+def _fingerprint(engine: Any) -> str:
+    """Return a digest of what an instruction's time depends on: shapes, precision, partition, recomputation."""
+    shapes = [(name, tuple(weight.shape), str(weight.dtype)) for name, weight in engine.module.named_parameters()]
+    depends_on = (
+        shapes,
+        engine.micro_batch_size,
+        list(engine.module.parts),
+        engine.module.activation_checkpoint_interval,
+        engine.dp_world_size,
+    )
+    return hashlib.sha256(repr(depends_on).encode()).hexdigest()[:16]
+
+
+def _find_targets() -> tuple[Target, ...]:
+    return (
+        Target(_ENGINE, "PipelineEngine._INSTRUCTION_MAP"),
+        Target(_ENGINE, "PipelineEngine._exec_schedule", ("pipe_schedule",)),
+        Target(_ENGINE, "PipelineEngine.__init__", wrap=_wrap_constructor),
+        Target(
+            _ENGINE,
+            "PipelineEngine.train_batch",
+            wrap=functools.partial(_wrap_batch, training=True),
+        ),
+        Target(
+            _ENGINE,
+            "PipelineEngine.eval_batch",
+            wrap=functools.partial(_wrap_batch, training=False),
+        ),
+        Target("deepspeed.runtime.engine", "DeepSpeedEngine.save_checkpoint", ("save_dir",), _wrap_saving),
+        Target("deepspeed.runtime.engine", "DeepSpeedEngine.load_checkpoint", ("load_dir",), _wrap_loading),
+    )
+
+
+DEEPSPEED = Integration("deepspeed", "deepspeed", ">=0.16.9,<0.20", _find_targets)
+"""DeepSpeed's PipelineEngine, DualPipeV included."""

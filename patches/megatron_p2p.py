@@ -1,0 +1,89 @@
+"""Megatron-Core's point-to-point communication: which tensors go where, and who waits for them.
+
+One call may send and receive both ways; it ends when all its tensors have arrived. With overlap it only posts
+them, and the schedule waits later on the handles.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Transfer
+
+from .integration import Integration, exchange, reported
+from .megatron_layout import running
+
+__all__ = ["TRANSFER_ARGUMENTS", "wrap_communicate"]
+
+TRANSFER_ARGUMENTS = ("tensor_send_prev", "recv_prev", "tensor_send_next", "recv_next", "wait_on_reqs")
+"""Parameters of the communication function that tell what it carries."""
+
+# Of the first four of them: the request's name, direction, tag, and which neighbour.
+_REQUESTS = (
+    ("send_prev", Direction.SEND, "gradient", -1),
+    ("recv_prev", Direction.RECEIVE, "activation", -1),
+    ("send_next", Direction.SEND, "activation", 1),
+    ("recv_next", Direction.RECEIVE, "gradient", 1),
+)
+
+
+def wrap_communicate(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
+    """Return ``original`` with its exchanges, posts and waits reported.
+
+    Args:
+        original: ``p2p_communication._communicate`` or ``P2PCommunicator._communicate``.
+        integration: Whose listener is told.
+    """
+    communicate = reported(integration, original, _describe)
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        received_prev, received_next, requests = communicate(*args, **kwargs)
+        topology = running.topology
+        if topology is not None and isinstance(requests, dict) and not kwargs.get("wait_on_reqs", True):
+            transfers = _neighbours(topology.stage, topology.stages)
+            requests = {
+                name: _Handle(request, exchange(OperationKind.WAIT, (transfers[name],)), integration)
+                for name, request in requests.items()
+            }
+        return received_prev, received_next, requests
+
+    return run
+
+
+class _Handle:
+    """A request whose wait is reported."""
+
+    def __init__(self, request: Any, operation: Operation, integration: Integration) -> None:
+        self._request = request
+        self.wait = reported(integration, request.wait, lambda *_, **__: operation)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._request, name)
+
+
+def _describe(*_: Any, **kwargs: Any) -> Operation | None:
+    topology = running.topology
+    if topology is None:
+        return None
+    carried = tuple(
+        kwargs[name] is not None and kwargs[name] is not False for name in TRANSFER_ARGUMENTS[: len(_REQUESTS)]
+    )
+    if not any(carried):
+        return None
+    return _communication(carried, kwargs.get("wait_on_reqs", True), topology.stage, topology.stages)
+
+
+@functools.cache
+def _communication(carried: tuple[bool, ...], blocking: bool, stage: int, stages: int) -> Operation:
+    neighbours = _neighbours(stage, stages)
+    transfers = tuple(neighbours[row[0]] for row, wanted in zip(_REQUESTS, carried, strict=True) if wanted)
+    return exchange(OperationKind.EXCHANGE if blocking else OperationKind.POST, transfers)
+
+
+@functools.cache
+def _neighbours(stage: int, stages: int) -> dict[str, Transfer]:
+    """Return the four possible transfers of a stage, by the request's name; the pipeline is a ring."""
+    return {name: Transfer(direction, (stage + step) % stages, tag) for name, direction, tag, step in _REQUESTS}

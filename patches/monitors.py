@@ -1,0 +1,61 @@
+"""The frameworks' own monitors, for those who watch a training in TensorBoard or W&B."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["WriteEvents", "framework_monitors", "offer_monitor"]
+
+WriteEvents = Callable[[Sequence[tuple[str, float, int]]], None]
+"""Takes rows of (tag, value, step), all of one step."""
+
+_offered: list[Any] = []
+
+
+def offer_monitor(monitor: Any) -> None:
+    """Remember DeepSpeed's monitor of the engine that trains."""
+    _offered[:] = [monitor]
+
+
+def framework_monitors(coordinates: bool) -> list[WriteEvents]:
+    """Return what writes, on this rank, to the monitors that the user has switched on.
+
+    DeepSpeed's covers TensorBoard, W&B, Comet and CSV, on the first rank. Megatron-LM's two writers live on the last.
+
+    Args:
+        coordinates: Whether this is the first rank.
+    """
+    if coordinates and _offered and getattr(_offered[0], "enabled", False):
+        return [_offered[0].write_events]
+    variables = sys.modules.get("megatron.training.global_vars")
+    if variables is None:
+        return []
+    writers = ((_tensorboard, variables.get_tensorboard_writer()), (_wandb, variables.get_wandb_writer()))
+    # There are arguments where there is a writer; their iteration is the checkpoint's.
+    return [make(writer, variables.get_args().iteration) for make, writer in writers if writer is not None]
+
+
+def _tensorboard(writer: Any, begin: int) -> WriteEvents:
+    def write_events(rows: Sequence[tuple[str, float, int]]) -> None:
+        for tag, value, step in rows:
+            writer.add_scalar(tag, value, begin + step)
+
+    return write_events
+
+
+def _wandb(wandb: Any, begin: int) -> WriteEvents:
+    @functools.cache
+    def define_axis() -> None:
+        wandb.define_metric("perseus_ds/*", step_metric="perseus_ds/iteration")
+
+    def write_events(rows: Sequence[tuple[str, float, int]]) -> None:
+        values: dict[str, float] = {tag: value for tag, value, _ in rows}
+        values["perseus_ds/iteration"] = begin + max((step for _, _, step in rows), default=0)
+        define_axis()
+        # Goes with Megatron-LM's next row: W&B drops rows of earlier steps, and a step of ours would make theirs such.
+        wandb.log(values, commit=False)
+
+    return write_events

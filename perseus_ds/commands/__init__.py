@@ -1,0 +1,1 @@
+"""The commands of `perseus-ds`, one module each."""

@@ -1,0 +1,259 @@
+"""What the coordinator broadcasts: every rank's clocks for every point of the frontier.
+
+Once a rank holds the book, any switch is a local look-up, and all ranks look up the same thing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from perseus_ds.pipeline.dag import PipelineDag
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["Condition", "Detours", "Peers", "PlanBook", "PlanPoint", "Route", "condition_of", "is_slow"]
+
+Condition = tuple[float, ...]
+"""How slow each stage of a pipeline is; 1.0 is as profiled."""
+
+StageClocks = Mapping[tuple[Kind, int, int], int]
+
+# Detours kept for conditions that may come back.
+_KEPT_DETOURS = 16
+
+
+@dataclass(frozen=True)
+class PlanPoint:
+    """One plan of the frontier, as the ranks need it.
+
+    Attributes:
+        time_s: Predicted iteration time.
+        energy_j: Predicted energy of one pipeline's iteration.
+        lower_bound_j: No plan that is as fast uses less.
+        clocks_mhz: Per stage, SM clock by (kind, micro-batch, chunk).
+        switches: Clock switches per iteration, all stages together.
+    """
+
+    time_s: float
+    energy_j: float
+    lower_bound_j: float
+    clocks_mhz: tuple[StageClocks, ...]
+    switches: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of ``plan.json``; its rows are stage, kind, micro-batch, chunk, MHz."""
+        rows = [
+            [stage, kind.value, microbatch, chunk, mhz]
+            for stage, clocks in enumerate(self.clocks_mhz)
+            for (kind, microbatch, chunk), mhz in clocks.items()
+        ]
+        figures = {name: getattr(self, name) for name in ("time_s", "energy_j", "lower_bound_j", "switches")}
+        return {**figures, "frequency_mhz": rows}
+
+
+@dataclass(frozen=True)
+class Route:
+    """The frontier of one pipeline in one condition.
+
+    Attributes:
+        slowdowns: Per stage, the slowdown that it was made for; all 1 for a healthy pipeline.
+        t_min_s: Fastest iteration time.
+        t_star_s: Iteration time of least energy.
+        t_objective_s: Iteration time that the user's objective asks for.
+        points: Plans by increasing time.
+    """
+
+    slowdowns: Condition
+    t_min_s: float
+    t_star_s: float
+    t_objective_s: float
+    points: tuple[PlanPoint, ...]
+
+    def t_opt_s(self, t_prime_s: float) -> float:
+        """Return min(T*, max(T', T_min, the objective's T)), in seconds (paper section 3.2)."""
+        return min(max(t_prime_s, self.t_objective_s, self.t_min_s), max(self.t_star_s, self.t_objective_s))
+
+    def point(self, t_s: float) -> PlanPoint:
+        """Return the slowest plan that takes no longer than ``t_s``, else the fastest one."""
+        index = bisect_right(self.points, t_s * (1 + 1e-9), key=lambda point: point.time_s)
+        return self.points[max(index - 1, 0)]
+
+
+@dataclass(frozen=True)
+class Detours:
+    """Frontiers for pipelines with slow stages, an addition to the plan book in force.
+
+    Attributes:
+        version: Counted together with the plan books'.
+        routes: By the number of the peers and the condition.
+    """
+
+    version: int
+    routes: Mapping[tuple[int, Condition], Route]
+
+
+@dataclass(frozen=True)
+class Peers:
+    """What pipelines with the same GPUs have in common.
+
+    Attributes:
+        dag: What one of them runs, for T' of a slowed one.
+        fastest_s: Per instruction of ``dag``, its shortest duration.
+        base: Frontier of a healthy one.
+        max_energy_j: Predicted energy of its iteration at the highest clock.
+        max_time_s: Predicted iteration time at the highest clock.
+        waiting_w: What it draws while it waits for the other pipelines.
+        expected_times_s: Measured time by (curve, SM clock).
+        detours: Frontiers of slowed ones, by condition.
+    """
+
+    dag: PipelineDag
+    fastest_s: np.ndarray
+    base: Route
+    max_energy_j: float
+    max_time_s: float
+    waiting_w: float
+    expected_times_s: Mapping[tuple[CurveKey, int], float]
+    detours: Mapping[Condition, Route] = field(default_factory=dict)
+
+    def route(self, condition: Condition) -> Route:
+        """Return the frontier for a pipeline in a condition: its detour where there is one, else the base."""
+        return self.detours.get(condition, self.base)
+
+    def expected_s(self, key: CurveKey, frequency_mhz: int) -> float:
+        """Return an instruction's measured time at a clock, in seconds; 0 when it was not measured."""
+        return self.expected_times_s.get((key, frequency_mhz), 0.0)
+
+    def fastest_with_s(self, condition: Condition) -> float:
+        """Return the shortest iteration time, in seconds, in a condition."""
+        if not is_slow(condition):
+            return self.base.t_min_s
+        factors = np.array(condition)[[instruction.stage for instruction in self.dag.instructions]]
+        return self.dag.makespan(self.fastest_s * factors)
+
+    def choose(self, condition: Condition, t_prime_s: float) -> PlanPoint:
+        """Return the plan for a condition when the slowest pipeline takes ``t_prime_s``."""
+        route = self.route(condition)
+        if route is self.base and is_slow(condition):
+            # No plan of its own yet: a straggler must not slow down further.
+            return route.points[0]
+        return route.point(route.t_opt_s(t_prime_s))
+
+    def with_detours(self, more: Mapping[Condition, Route]) -> Peers:
+        """Return the peers with detours added; the oldest are dropped when there are many."""
+        kept = {condition: route for condition, route in self.detours.items() if condition not in more}
+        latest = list((kept | dict(more)).items())[-max(_KEPT_DETOURS, len(more)) :]
+        return replace(self, detours=dict(latest))
+
+
+@dataclass(frozen=True)
+class PlanBook:
+    """All that a rank needs to know of the plans.
+
+    Attributes:
+        version: Increases with every broadcast.
+        microbatches: Micro-batches per iteration that the plans are for.
+        baseline_s: Measured iteration time at the highest clock.
+        peers: Pipelines with the same GPUs share an entry.
+        peers_of: By pipeline, its entry's number.
+    """
+
+    version: int
+    microbatches: int
+    baseline_s: float
+    peers: tuple[Peers, ...]
+    peers_of: tuple[int, ...]
+
+    @property
+    def max_time_s(self) -> float:
+        """Predicted iteration time of the job at the highest clock."""
+        return max(peers.max_time_s for peers in self.peers)
+
+    def of(self, pipeline: int) -> Peers:
+        """Return what belongs to a pipeline."""
+        return self.peers[self.peers_of[pipeline]]
+
+    def with_detours(self, more: Detours) -> PlanBook:
+        """Return the book with detours added."""
+        added: list[dict[Condition, Route]] = [{} for _ in self.peers]
+        for (number, condition), route in more.routes.items():
+            added[number][condition] = route
+        peers = tuple(one.with_detours(routes) for one, routes in zip(self.peers, added, strict=True))
+        return replace(self, version=more.version, peers=peers)
+
+    def missing(self, slowdowns: np.ndarray) -> list[tuple[int, Condition]]:
+        """Return the numbers of peers, and the conditions, that need a detour and have none.
+
+        Args:
+            slowdowns: Array (pipelines, stages).
+        """
+        return sorted(
+            (number, condition)
+            for number, condition in set(self._conditions(slowdowns))
+            if is_slow(condition) and condition not in self.peers[number].detours
+        )
+
+    def t_prime_s(self, slowdowns: np.ndarray) -> float:
+        """Return the iteration time that the slowest pipeline can make.
+
+        Args:
+            slowdowns: Array (pipelines, stages).
+
+        Returns:
+            Seconds; the slowest healthy pipeline's fastest time when nobody is slow.
+        """
+        return max(
+            self.peers[number].fastest_with_s(condition) for number, condition in set(self._conditions(slowdowns))
+        )
+
+    def choose(self, slowdowns: np.ndarray) -> tuple[PlanPoint, ...]:
+        """Return the plan that each pipeline should run, given everybody's condition.
+
+        Args:
+            slowdowns: Array (pipelines, stages).
+        """
+        t_prime_s = self.t_prime_s(slowdowns)
+        conditions = self._conditions(slowdowns)
+        chosen = {one: self.peers[one[0]].choose(one[1], t_prime_s) for one in set(conditions)}
+        # An objective may make a plan slower than T': nobody needs to be faster than that one.
+        slowest_s = max(t_prime_s, *(plan.time_s for plan in chosen.values()))
+        chosen = {one: self.peers[one[0]].choose(one[1], slowest_s) for one in chosen}
+        return tuple(chosen[one] for one in conditions)
+
+    def energy_j(self, plans: Sequence[PlanPoint]) -> float:
+        """Return the energy of one pipeline's iteration, the mean over pipelines, waiting included.
+
+        Args:
+            plans: One per pipeline.
+        """
+        end_s = max(plan.time_s for plan in plans)
+        energies = [
+            plan.energy_j + self.of(pipeline).waiting_w * (end_s - plan.time_s) for pipeline, plan in enumerate(plans)
+        ]
+        return sum(energies) / len(energies)
+
+    @property
+    def max_energy_j(self) -> float:
+        """Predicted energy of one pipeline's iteration at the highest clock, the mean over pipelines."""
+        peers = [self.of(pipeline) for pipeline in range(len(self.peers_of))]
+        energies = [one.max_energy_j + one.waiting_w * (self.max_time_s - one.max_time_s) for one in peers]
+        return sum(energies) / len(energies)
+
+    def _conditions(self, slowdowns: np.ndarray) -> list[tuple[int, Condition]]:
+        """Return each pipeline's peers' number and condition."""
+        return [(number, condition_of(row)) for number, row in zip(self.peers_of, slowdowns, strict=True)]
+
+
+def condition_of(slowdowns: np.ndarray) -> Condition:
+    """Return the condition of a pipeline from its row of slowdowns."""
+    return tuple(slowdowns.tolist())
+
+
+def is_slow(condition: Condition) -> bool:
+    """Whether any stage of a pipeline is slower than profiled."""
+    return any(slowdown > 1.0 for slowdown in condition)

@@ -1,0 +1,169 @@
+"""What a GPU model and its driver are like: time of a clock switch, period of the energy counter."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from perseus_ds.device.gpu import Gpu, is_reached
+from perseus_ds.messages import PerseusError, user_message
+
+__all__ = ["Calibration", "calibrate", "calibrated"]
+
+_SWITCHES = 10
+_PATIENCE_S = 0.5  # for one switch; GH200 has been seen to take several hundred ms
+_PERIODS = 12
+_COUNTER_LIMIT_S = 2.0
+_READ_INTERVAL_S = 0.0005
+
+
+class Calibration(NamedTuple):
+    """Measured constants of a GPU model and driver.
+
+    Attributes:
+        switch_latencies_s: From a request to the new SM clock read back, ascending; empty: not measured.
+        counter_period_s: Median time between two changes of the energy counter; 0: not measured.
+    """
+
+    switch_latencies_s: tuple[float, ...] = ()
+    counter_period_s: float = 0.0
+
+    @property
+    def switch_latency_s(self) -> float:
+        """Median switch latency in s; 0 when not measured."""
+        return statistics.median(self.switch_latencies_s) if self.switch_latencies_s else 0.0
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Calibration:
+        """Rebuild a calibration from what ``_asdict`` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is something else.
+        """
+        return cls(tuple(float(value) for value in data["switch_latencies_s"]), float(data["counter_period_s"]))
+
+
+def calibrate(gpu: Gpu) -> Calibration:
+    """Measure, in about a second. Clocks change only if the backend sets any, and are reset afterwards.
+
+    Args:
+        gpu: The GPU; it need not be busy.
+
+    Returns:
+        What was measured. A switch that was not seen to arrive is left out.
+
+    Raises:
+        PerseusError: The driver refuses.
+    """
+    return Calibration(tuple(sorted(_switch_latencies_s(gpu))), _counter_period_s(gpu))
+
+
+def _switch_latencies_s(gpu: Gpu) -> list[float]:
+    """Go to and fro between clocks all over the range."""
+    latencies: list[float] = []
+    if not gpu.sets_clocks:
+        return latencies
+    clocks = gpu.supported_clocks_mhz
+    spread = [clocks[trial * (len(clocks) - 1) // (_SWITCHES - 1)] for trial in range(_SWITCHES)]
+    steps = [mhz for pair in zip(reversed(spread), spread, strict=True) for mhz in pair][:_SWITCHES]
+    try:
+        for mhz in steps:
+            if is_reached(gpu.sm_clock_mhz(), mhz):
+                continue
+            begin_s = time.monotonic()
+            gpu.lock_clock(mhz)
+            while (waited_s := time.monotonic() - begin_s) < _PATIENCE_S:
+                if is_reached(gpu.sm_clock_mhz(), mhz):
+                    latencies.append(waited_s)
+                    break
+                time.sleep(_READ_INTERVAL_S)
+            else:  # a throttled GPU will not reach the others either
+                break
+    finally:
+        gpu.reset_clocks()
+    return latencies
+
+
+def _counter_period_s(gpu: Gpu) -> float:
+    """Watch the counter move."""
+    begin_s = time.monotonic()
+    changes_s: list[float] = []
+    last_j = gpu.energy_j()
+    while len(changes_s) <= _PERIODS and time.monotonic() - begin_s < _COUNTER_LIMIT_S:
+        time.sleep(_READ_INTERVAL_S)
+        energy_j = gpu.energy_j()
+        if energy_j != last_j:
+            changes_s.append(time.monotonic())
+            last_j = energy_j
+    gaps_s = [later - earlier for earlier, later in itertools.pairwise(changes_s)]
+    return statistics.median(gaps_s) if gaps_s else 0.0
+
+
+def calibrated(gpu: Gpu, measure: bool, cache_dir: Path | None, tell: Callable[[str, str], None]) -> Calibration:
+    """Return the calibration from the cache, or measure and keep it.
+
+    Args:
+        gpu: The GPU.
+        measure: Whether to measure at all.
+        cache_dir: Where calibrations are kept, one file per GPU model and driver; None: nowhere.
+        tell: Gets code and text of messages; neither a full disk nor a refusing driver is worth more.
+
+    Returns:
+        The calibration, with nothing measured where it could not be.
+    """
+    if not measure:
+        return Calibration()
+    file = cache_dir / f"calibration-{_slug(gpu.name)}-{_slug(gpu.driver_version)}.json" if cache_dir else None
+    kept = _read(file, tell) if file else None
+    if kept and (kept.switch_latencies_s or not gpu.sets_clocks):
+        return kept
+    try:
+        measured = calibrate(gpu)
+    except PerseusError as error:
+        tell(error.code, str(error))
+        return Calibration()
+    if file and measured.counter_period_s and (measured.switch_latencies_s or not gpu.sets_clocks):
+        try:
+            _write(file, measured)
+        except OSError as error:
+            tell("calibration-cache", user_message("calibration-cache", path=file, detail=error))
+    return measured
+
+
+def _slug(text: str) -> str:
+    """Return a text as a file name's part."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-").lower()
+
+
+def _read(file: Path, tell: Callable[[str, str], None]) -> Calibration | None:
+    """Read a kept calibration; None when there is none, or a damaged one, which is set aside."""
+    try:
+        return Calibration.from_json(json.loads(file.read_text(encoding="utf-8")))
+    except OSError:
+        return None
+    except (ValueError, TypeError, KeyError) as error:
+        aside = file.with_suffix(".damaged")
+        with suppress(OSError):
+            file.replace(aside)
+        detail = f"{type(error).__name__}: {error}"
+        tell("calibration-damaged", user_message("calibration-damaged", path=file, detail=detail, aside=aside))
+        return None
+
+
+def _write(file: Path, calibration: Calibration) -> None:
+    """Keep a calibration, whole or not at all: several keepers may do so at once."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        draft.write_text(json.dumps(calibration._asdict()), encoding="utf-8")
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,88 @@
+"""What is planned: a pipeline, its measured curves, and how energy is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.frontier.hull import Options, pareto_options
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.dag import PipelineDag
+from perseus_ds.profiling.table import CurveKey, Profile
+
+__all__ = ["Problem"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One pipeline to plan.
+
+    The energy of an iteration that lasts T is, per GPU, every instruction's energy plus blocking power for
+    the rest of T (Perseus, SOSP '24, section 4.1).
+
+    Attributes:
+        dag: The pipeline's iteration.
+        profile: Curves of one GPU of each stage.
+        blocking_power_w: Power of a GPU that waits: one number, or one per stage.
+        gpus_per_stage: GPUs that do as the profiled one does; all energies count so many times.
+
+    Raises:
+        PerseusError: A blocking power is negative, or the profile lacks a curve.
+    """
+
+    dag: PipelineDag
+    profile: Profile
+    blocking_power_w: float | Sequence[float]
+    gpus_per_stage: int = 1
+
+    def __post_init__(self) -> None:
+        power = np.asarray(self.blocking_power_w, dtype=np.float64)
+        if power.shape not in ((), (self.dag.stages,)) or not (np.isfinite(power).all() and (power >= 0).all()):
+            allowed = f"watts, 0 or more: one number or one for each of {self.dag.stages} stages"
+            raise PerseusError("plan-bad-value", name="blocking power", value=self.blocking_power_w, allowed=allowed)
+        if self.gpus_per_stage < 1:
+            raise PerseusError("plan-bad-value", name="GPUs per stage", value=self.gpus_per_stage, allowed="from 1")
+
+    @cached_property
+    def stage_power_w(self) -> FloatArray:
+        """Blocking power of one GPU of each stage, shape (stages,)."""
+        return np.broadcast_to(np.asarray(self.blocking_power_w, dtype=np.float64), (self.dag.stages,))
+
+    @cached_property
+    def keys(self) -> tuple[CurveKey, ...]:
+        """The different curves that the pipeline uses."""
+        return tuple(sorted({CurveKey.of(instruction) for instruction in self.dag.instructions}))
+
+    @cached_property
+    def curve_of(self) -> IntArray:
+        """Index into ``keys`` of each instruction, shape (instructions,)."""
+        index = {key: i for i, key in enumerate(self.keys)}
+        return np.array([index[CurveKey.of(instruction)] for instruction in self.dag.instructions], dtype=np.int64)
+
+    @cached_property
+    def options(self) -> tuple[Options, ...]:
+        """The Pareto options of each of ``keys``."""
+        return self.thinned(0.0)
+
+    def thinned(self, tolerance: float) -> tuple[Options, ...]:
+        """Return the Pareto options of each of ``keys``, hulls thinned to a relative energy error."""
+        return tuple(
+            pareto_options(self.profile.curve(key), float(self.stage_power_w[key.stage]), tolerance)
+            for key in self.keys
+        )
+
+    def energy_j(self, effective_j: float, time_s: float) -> float:
+        """Return the pipeline's energy.
+
+        Args:
+            effective_j: Sum of the instructions' effective energies on one GPU per stage.
+            time_s: How long the iteration lasts, waiting included.
+        """
+        return max(0.0, self.gpus_per_stage * (effective_j + float(self.stage_power_w.sum()) * time_s))

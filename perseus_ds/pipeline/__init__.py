@@ -1,0 +1,1 @@
+"""Instructions, schedules and observed traces: the DAG of one pipeline iteration."""

@@ -1,0 +1,193 @@
+"""The DAG of one pipeline iteration: instructions whose duration is chosen, and nodes whose time is fixed.
+
+Arrays inside, networkx at the border. Source: Perseus (SOSP '24), section 4.1; fixed nodes are the paper's
+"single-choice operations".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.instruction import Instruction
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["Constant", "PipelineDag", "compressed", "edge_array"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A node whose time no clock changes: a transfer, loading, the optimizer, the tail.
+
+    Attributes:
+        label: What it is, for people.
+        duration_s: Its time.
+    """
+
+    label: str
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class PipelineDag:
+    """Instructions, constants, and who waits for whom.
+
+    Nodes are numbered: first the instructions, in the order given, then the constants.
+
+    Attributes:
+        instructions: Nodes ``0 … len(instructions) - 1``.
+        constants: The nodes after them.
+        edges: Shape (edges, 2): the second node starts when the first has ended. No cycles, no doubles.
+    """
+
+    instructions: tuple[Instruction, ...]
+    constants: tuple[Constant, ...]
+    edges: IntArray
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.instructions) + len(self.constants)
+
+    @property
+    def stages(self) -> int:
+        """Number of pipeline stages."""
+        return 1 + max((instruction.stage for instruction in self.instructions), default=-1)
+
+    @cached_property
+    def constant_times_s(self) -> FloatArray:
+        """Times of the constants, shape (constants,)."""
+        return np.array([constant.duration_s for constant in self.constants], dtype=np.float64)
+
+    @cached_property
+    def successors(self) -> tuple[IntArray, IntArray]:
+        """Out-edges in compressed form: node n's successors are ``heads[begin[n]:begin[n + 1]]``."""
+        return compressed(self.edges[:, 0], self.edges[:, 1], self.nodes)
+
+    @cached_property
+    def predecessors(self) -> tuple[IntArray, IntArray]:
+        """In-edges in compressed form, like ``successors``."""
+        return compressed(self.edges[:, 1], self.edges[:, 0], self.nodes)
+
+    @cached_property
+    def topological_order(self) -> IntArray:
+        """Every node after all its predecessors (Kahn's algorithm).
+
+        Raises:
+            PerseusError: There is a cycle.
+        """
+        begin, heads = (array.tolist() for array in self.successors)
+        waiting = np.bincount(self.edges[:, 1], minlength=self.nodes).tolist()
+        order = [node for node, count in enumerate(waiting) if count == 0]
+        for node in order:
+            for head in heads[begin[node] : begin[node + 1]]:
+                waiting[head] -= 1
+                if waiting[head] == 0:
+                    order.append(head)
+        if len(order) < self.nodes:
+            stuck = next(node for node, count in enumerate(waiting) if count > 0)
+            raise PerseusError("dag-cyclic", where=self.label(stuck))
+        return np.array(order, dtype=np.int64)
+
+    @cached_property
+    def program_order(self) -> tuple[IntArray, ...]:
+        """Each stage's instructions in the order it runs them."""
+        order = self.topological_order
+        order = order[order < len(self.instructions)]
+        stage = np.array([instruction.stage for instruction in self.instructions], dtype=np.int64)
+        return tuple(order[stage[order] == number] for number in range(self.stages))
+
+    def label(self, node: int) -> str:
+        """Return a node's name for people."""
+        if node >= len(self.instructions):
+            return self.constants[node - len(self.instructions)].label
+        one = self.instructions[node]
+        return f"{one.kind.value} of micro-batch {one.microbatch}, stage {one.stage}, chunk {one.chunk}"
+
+    def node_times_s(self, durations_s: FloatArray | Sequence[float]) -> FloatArray:
+        """Return the times of all nodes, shape (nodes,), from the instructions' durations."""
+        durations = np.asarray(durations_s, dtype=np.float64)
+        if durations.shape != (len(self.instructions),):
+            raise ValueError(f"{len(self.instructions)} durations needed, got shape {durations.shape}")
+        return np.concatenate((durations, self.constant_times_s))
+
+    def starts_s(self, durations_s: FloatArray | Sequence[float]) -> FloatArray:
+        """Return every node's earliest start, shape (nodes,), when instructions take ``durations_s``."""
+        return self.heads_s(self.node_times_s(durations_s))
+
+    def makespan(self, durations_s: FloatArray | Sequence[float]) -> float:
+        """Return the iteration time in seconds when instructions take ``durations_s``."""
+        times = self.node_times_s(durations_s)
+        return float(np.max(self.heads_s(times) + times, initial=0.0))
+
+    def critical_path(self, durations_s: FloatArray | Sequence[float]) -> list[int]:
+        """Return the nodes of one longest path, first to last."""
+        times = self.node_times_s(durations_s)
+        starts = self.heads_s(times)
+        ends = starts + times
+        begin, tails = self.predecessors
+        node = int(np.argmax(ends))
+        path = [node]
+        while begin[node] < begin[node + 1]:
+            before = tails[begin[node] : begin[node + 1]]
+            node = int(before[np.argmax(ends[before])])
+            path.append(node)
+        return path[::-1]
+
+    def to_networkx(self) -> nx.DiGraph:
+        """Return a graph whose nodes 0, 1, … carry ``instruction`` or ``label`` and ``duration_s``."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        for node, instruction in enumerate(self.instructions):
+            graph.add_node(node, instruction=instruction)
+        for node, constant in enumerate(self.constants, start=len(self.instructions)):
+            graph.add_node(node, label=constant.label, duration_s=constant.duration_s)
+        graph.add_edges_from(self.edges.tolist())
+        return graph
+
+    @classmethod
+    def from_networkx(cls, graph: nx.DiGraph) -> PipelineDag:
+        """Build from a graph whose nodes carry ``instruction``, or ``duration_s`` and maybe ``label``."""
+        variable = [(node, data["instruction"]) for node, data in graph.nodes(data=True) if "instruction" in data]
+        fixed = [(node, data) for node, data in graph.nodes(data=True) if "instruction" not in data]
+        number: Mapping[Any, int] = {node: i for i, (node, _) in enumerate([*variable, *fixed])}
+        return cls(
+            tuple(instruction for _, instruction in variable),
+            tuple(Constant(str(data.get("label", node)), data["duration_s"]) for node, data in fixed),
+            edge_array([(number[a], number[b]) for a, b in graph.edges]),
+        )
+
+    def heads_s(self, times_s: FloatArray) -> FloatArray:
+        """Return every node's earliest start, shape (nodes,), from the times of all nodes."""
+        from perseus_ds.pipeline.paths import longest_to
+
+        begin, tails = self.predecessors
+        return longest_to(self.topological_order, begin, tails, times_s)
+
+
+def edge_array(edges: Sequence[tuple[int, int]]) -> IntArray:
+    """Return edges as an array of shape (edges, 2), without doubles, sorted."""
+    return np.unique(np.array(edges, dtype=np.int64).reshape(-1, 2), axis=0)
+
+
+def compressed(keys: IntArray, values: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """Group values by key: those of key k are ``grouped[begin[k]:begin[k + 1]]``.
+
+    Returns:
+        ``begin``, shape (count + 1,), and ``grouped``.
+    """
+    begin = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(keys, minlength=count), out=begin[1:])
+    return begin, values[np.argsort(keys, kind="stable")]

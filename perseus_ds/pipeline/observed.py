@@ -1,0 +1,205 @@
+"""The DAG of one pipeline from what its stages really ran.
+
+Program order on each stage, and transfers with rendezvous: a transfer starts when both sides have posted it;
+a blocking exchange returns when all its transfers are done, so real schedules are no pure data-dependency
+graphs. Needs no common clock: only durations and orders are used.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.dag import Constant, PipelineDag, edge_array
+from perseus_ds.pipeline.events import Direction, OperationKind, Transfer
+from perseus_ds.pipeline.instruction import Instruction, Kind
+from perseus_ds.pipeline.trace import StageTrace, TimedOperation
+
+__all__ = ["dag_from_traces"]
+
+_KINDS = {OperationKind.FORWARD: Kind.FORWARD, OperationKind.BACKWARD: Kind.BACKWARD}
+_COLLECTIVE = (OperationKind.REDUCE, OperationKind.OPTIMIZER)  # may hide a wait for the slowest rank
+
+_Link = tuple[int, int, str]  # sender, receiver, tag
+_Hop = tuple[_Link, int]  # the k-th transfer of a link
+
+
+def dag_from_traces(traces: Sequence[StageTrace]) -> PipelineDag:
+    """Build the DAG of one iteration of one pipeline.
+
+    Constants: transfers, overheads between operations, loading, reduction and optimizer, and a tail that makes the
+    makespan at the measured durations the measured iteration time. A link's hop time is the median over its
+    transfers of the shorter of both sides' durations: whoever posts later sees the transfer alone. Where exchanges
+    are joint it is the least of them.
+
+    Args:
+        traces: One per stage, of the same iteration.
+
+    Raises:
+        PerseusError: A send has no receive, or the other way round.
+    """
+    traces = sorted(traces, key=lambda trace: trace.stage)
+    hops = _hop_times(traces)
+    fixed = _fixed_times(traces)
+    builder = _Builder()
+    for trace in traces:
+        builder.add_stage(trace, fixed, hops)
+    dag = builder.dag()
+    measured = {
+        Instruction(trace.stage, kind, timed.operation.microbatch, timed.operation.chunk): timed.duration_s
+        for trace in traces
+        for timed in trace.operations
+        if (kind := _KINDS.get(timed.operation.kind))
+    }
+    makespan_s = dag.makespan([measured[instruction] for instruction in dag.instructions])
+    return _with_tail(dag, max(0.0, median(trace.iteration_time_s for trace in traces) - makespan_s))
+
+
+class _Builder:
+    """Collects nodes and edges; constants get negative numbers until all instructions are known."""
+
+    def __init__(self) -> None:
+        self.instructions: list[Instruction] = []
+        self.constants: list[Constant] = []
+        self.edges: list[tuple[int, int]] = []
+        self.hop_nodes: dict[_Hop, int] = {}
+
+    def constant(self, label: str, duration_s: float, after: Sequence[int]) -> int:
+        self.constants.append(Constant(label, duration_s))
+        node = -len(self.constants)
+        self.edges += [(before, node) for before in after]
+        return node
+
+    def add_stage(self, trace: StageTrace, fixed: dict[tuple, float], hops: dict[_Link, float]) -> None:
+        """Add one stage's operations. ``done`` is what must be over before its next operation begins."""
+        done: list[int] = []
+        counts: dict[tuple[Direction, _Link], int] = defaultdict(int)
+        posted: dict[Transfer, list[int]] = defaultdict(list)
+        previous: OperationKind | None = None
+        for timed in trace.operations:
+            one = timed.operation
+            overhead_s = fixed[trace.stage, previous, one.kind]
+            if overhead_s > 0:
+                done = [self.constant(f"overhead of stage {trace.stage}", overhead_s, done)]
+            previous = one.kind
+            if kind := _KINDS.get(one.kind):
+                self.instructions.append(Instruction(trace.stage, kind, one.microbatch, one.chunk))
+                self.edges += [(before, len(self.instructions) - 1) for before in done]
+                done = [len(self.instructions) - 1]
+            elif one.kind is OperationKind.WAIT:
+                done += [posted[transfer].pop(0) for transfer in one.transfers if posted[transfer]]
+            elif one.kind in (OperationKind.EXCHANGE, OperationKind.POST):
+                nodes = []
+                for transfer in one.transfers:
+                    link = _link(trace.stage, transfer)
+                    number = counts[transfer.direction, link]
+                    counts[transfer.direction, link] += 1
+                    nodes.append(self._hop(link, number, hops[link], done))
+                    if one.kind is OperationKind.POST:
+                        posted[transfer].append(nodes[-1])
+                if one.kind is OperationKind.EXCHANGE and nodes:
+                    done = nodes
+            else:
+                done = [self.constant(f"{one.kind.value} of stage {trace.stage}", fixed[trace.stage, one.kind], done)]
+
+    def _hop(self, link: _Link, number: int, duration_s: float, after: Sequence[int]) -> int:
+        """Return the transfer's one node, which waits for both sides."""
+        sender, receiver, tag = link
+        if (link, number) not in self.hop_nodes:
+            label = f"{tag} {number} from stage {sender} to {receiver}"
+            self.hop_nodes[link, number] = self.constant(label, duration_s, ())
+        node = self.hop_nodes[link, number]
+        self.edges += [(before, node) for before in after]
+        return node
+
+    def dag(self) -> PipelineDag:
+        count = len(self.instructions)
+        edges = [(a if a >= 0 else count - 1 - a, b if b >= 0 else count - 1 - b) for a, b in self.edges]
+        return PipelineDag(tuple(self.instructions), tuple(self.constants), edge_array(edges))
+
+
+def _with_tail(dag: PipelineDag, tail_s: float) -> PipelineDag:
+    """Append a constant after everything."""
+    lasts = np.setdiff1d(np.arange(dag.nodes), dag.edges[:, 0])
+    edges = np.concatenate((dag.edges, np.stack((lasts, np.full_like(lasts, dag.nodes)), axis=1)))
+    return replace(dag, constants=(*dag.constants, Constant("tail of the iteration", tail_s)), edges=edges)
+
+
+def _link(stage: int, transfer: Transfer) -> _Link:
+    if transfer.direction is Direction.SEND:
+        return stage, transfer.peer, transfer.tag
+    return transfer.peer, stage, transfer.tag
+
+
+def _hop_times(traces: Sequence[StageTrace]) -> dict[_Link, float]:
+    """Match sends with receives, and return each link's time per transfer."""
+    seen: dict[_Link, dict[Direction, list[float]]] = defaultdict(lambda: {side: [] for side in Direction})
+    joint: set[_Link] = set()
+    for trace in traces:
+        blocked = _blocked_times(trace)
+        for timed, times in zip(trace.operations, blocked, strict=True):
+            transfers = timed.operation.transfers
+            if len(transfers) > 1:
+                joint.update(_link(trace.stage, transfer) for transfer in transfers)
+            for transfer, duration_s in zip(transfers, times, strict=False):
+                seen[_link(trace.stage, transfer)][transfer.direction].append(duration_s)
+    hops = {}
+    for link, sides in seen.items():
+        sends, receives = sides[Direction.SEND], sides[Direction.RECEIVE]
+        if len(sends) != len(receives):
+            sender, receiver, tag = link
+            raise PerseusError(
+                "trace-unmatched",
+                count=len(sends),
+                other=len(receives),
+                tag=tag,
+                sender=sender,
+                receiver=receiver,
+            )
+        shorter = [min(pair) for pair in zip(sends, receives, strict=True)]
+        # Within a joint exchange both sides may wait for a third: the shortest waited least.
+        hops[link] = max(0.0, min(shorter) if link in joint else median(shorter))
+    return hops
+
+
+def _blocked_times(trace: StageTrace) -> list[list[float]]:
+    """Return, for each operation that posts transfers, how long each of them blocked the stage."""
+    blocked: list[list[float]] = [[] for _ in trace.operations]
+    open_posts: dict[Transfer, list[tuple[int, int]]] = defaultdict(list)
+    for index, timed in enumerate(trace.operations):
+        one = timed.operation
+        if one.kind is OperationKind.EXCHANGE:
+            blocked[index] = [timed.duration_s] * len(one.transfers)
+        elif one.kind is OperationKind.POST:
+            blocked[index] = [0.0] * len(one.transfers)
+            for position, transfer in enumerate(one.transfers):
+                open_posts[transfer].append((index, position))
+        elif one.kind is OperationKind.WAIT:
+            for transfer in one.transfers:
+                if open_posts[transfer]:
+                    post, position = open_posts[transfer].pop(0)
+                    blocked[post][position] = timed.duration_s
+    return blocked
+
+
+def _fixed_times(traces: Sequence[StageTrace]) -> dict[tuple, float]:
+    """Return the constants of each stage: (stage, kind) durations and (stage, kind before, kind) overheads."""
+    durations: dict[tuple, list[float]] = defaultdict(list)
+    overheads: dict[tuple, list[float]] = defaultdict(list)
+    for trace in traces:
+        before: TimedOperation | None = None
+        for timed in trace.operations:
+            durations[trace.stage, timed.operation.kind].append(timed.duration_s)
+            gap_s = timed.begin_s - (before.end_s if before else 0.0)
+            overheads[trace.stage, before.operation.kind if before else None, timed.operation.kind].append(gap_s)
+            before = timed
+    fixed = {key: max(0.0, median(values)) for key, values in (durations | overheads).items()}
+    for kind in _COLLECTIVE:
+        values = [fixed[trace.stage, kind] for trace in traces if (trace.stage, kind) in fixed]
+        fixed |= {(trace.stage, kind): min(values) for trace in traces if (trace.stage, kind) in fixed}
+    return fixed

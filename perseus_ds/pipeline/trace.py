@@ -1,0 +1,92 @@
+"""The trace of one iteration: what each stage ran, in program order, with times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Transfer
+
+__all__ = ["StageTrace", "TimedOperation"]
+
+
+@dataclass(frozen=True)
+class TimedOperation:
+    """An operation with its times.
+
+    Attributes:
+        operation: What ran.
+        begin_s: Begin in seconds, from the iteration's begin on the same rank.
+        end_s: End in seconds, from the iteration's begin on the same rank.
+        frequency_mhz: SM clock asked for while it ran; 0 when unknown.
+    """
+
+    operation: Operation
+    begin_s: float
+    end_s: float
+    frequency_mhz: int = 0
+
+    @property
+    def duration_s(self) -> float:
+        """End minus begin, in seconds."""
+        return self.end_s - self.begin_s
+
+
+@dataclass(frozen=True)
+class StageTrace:
+    """One iteration of one stage of one pipeline.
+
+    Attributes:
+        stage: Pipeline stage.
+        pipeline: Data-parallel replica.
+        iteration_time_s: From this iteration's begin to the next one's.
+        operations: In program order.
+    """
+
+    stage: int
+    pipeline: int
+    iteration_time_s: float
+    operations: tuple[TimedOperation, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain lists and dicts for ``trace.json``."""
+        return {
+            "stage": self.stage,
+            "pipeline": self.pipeline,
+            "iteration_time_s": self.iteration_time_s,
+            "operations": [
+                {
+                    "kind": timed.operation.kind.value,
+                    "microbatch": timed.operation.microbatch,
+                    "chunk": timed.operation.chunk,
+                    "transfers": [[t.direction.value, t.peer, t.tag] for t in timed.operation.transfers],
+                    "begin_s": timed.begin_s,
+                    "end_s": timed.end_s,
+                    "frequency_mhz": timed.frequency_mhz,
+                }
+                for timed in self.operations
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> StageTrace:
+        """Rebuild what ``to_json`` wrote."""
+        return cls(
+            stage=data["stage"],
+            pipeline=data["pipeline"],
+            iteration_time_s=data["iteration_time_s"],
+            operations=tuple(
+                TimedOperation(
+                    Operation(
+                        OperationKind(row["kind"]),
+                        row["microbatch"],
+                        row["chunk"],
+                        tuple(Transfer(Direction(d), peer, tag) for d, peer, tag in row["transfers"]),
+                    ),
+                    row["begin_s"],
+                    row["end_s"],
+                    row["frequency_mhz"],
+                )
+                for row in data["operations"]
+            ),
+        )

@@ -1,0 +1,174 @@
+"""Measured profiles kept on disk for the next start, one file per thing that a profile depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveFloat, ValidationError
+
+from perseus_ds.messages import PerseusError, user_message
+from perseus_ds.pipeline.events import Topology
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_profile
+
+__all__ = ["cache_path", "fingerprint", "load_profile", "store_profile"]
+
+_PACKAGES = ("perseus_ds", "torch", "nvidia-ml-py")
+
+
+class _Curve(BaseModel):
+    """One curve as it is on disk: rows of MHz, s, J, and the two intervals."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    stage: int = Field(ge=0)
+    kind: str = Field(pattern="forward|backward")
+    chunk: int = Field(ge=0)
+    points: list[tuple[int, PositiveFloat, FiniteFloat, FiniteFloat, FiniteFloat]] = Field(min_length=1)
+
+
+class _Entry(BaseModel):
+    """A cache file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    fingerprint: dict[str, str]
+    blocking_power_w: PositiveFloat
+    curves: list[_Curve] = Field(min_length=1)
+
+
+def fingerprint(topology: Topology, gpu_name: str, driver_version: str) -> dict[str, str]:
+    """Return all that a profile depends on, by name.
+
+    Args:
+        topology: Of any rank: the model's shape and micro-batch size, the framework, the parallel layout.
+        gpu_name: NVML's name of the GPU model.
+        driver_version: NVML's driver version.
+    """
+    layout = f"pp{topology.stages} tp{topology.tensor_size} chunks{topology.chunks}"
+    return {
+        "model": topology.fingerprint,
+        "layout": layout,
+        "framework": topology.framework,
+        "gpu": gpu_name,
+        "driver": driver_version,
+        **{name: _version(name) for name in _PACKAGES},
+    }
+
+
+def cache_path(directory: Path, depends_on: Mapping[str, str]) -> Path:
+    """Return where the profile with this fingerprint is kept."""
+    digest = hashlib.sha256(json.dumps(dict(depends_on), sort_keys=True).encode()).hexdigest()
+    return directory / f"profile-{digest[:16]}.json"
+
+
+def load_profile(
+    directory: Path, depends_on: Mapping[str, str], report: Callable[[str], None]
+) -> tuple[Profile, float] | None:
+    """Read a cached profile.
+
+    A file that is damaged, or that is of something else, is reported and renamed to ``*.damaged``.
+
+    Args:
+        directory: The cache directory; may be missing.
+        depends_on: What ``fingerprint`` returned.
+        report: Gets a line for the user.
+
+    Returns:
+        The profile and the blocking power in watts; None when there is none to use.
+    """
+    file = cache_path(directory, depends_on)
+    try:
+        entry = _Entry.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        first = error.errors()[0]
+        detail = f"{'.'.join(map(str, first['loc'])) or 'file'}: {first['msg']}"
+        _set_aside(file, "cache-damaged", detail, report)
+        return None
+    except OSError as error:
+        report(user_message("cache-unreadable", file=file, detail=error.strerror))
+        return None
+    different = [name for name in depends_on if entry.fingerprint.get(name) != depends_on[name]]
+    if different:
+        name = different[0]
+        found = entry.fingerprint.get(name, "nothing")
+        detail = f"{name} is '{found}', here it is '{depends_on[name]}'"
+        _set_aside(file, "cache-foreign", detail, report)
+        return None
+    rows = {
+        CurveKey(curve.stage, Kind(curve.kind), curve.chunk): [ProfilePoint(*point) for point in curve.points]
+        for curve in entry.curves
+    }
+    try:
+        return make_profile(rows, str(file)), entry.blocking_power_w
+    except PerseusError as error:
+        _set_aside(file, "cache-damaged", str(error), report)
+        return None
+
+
+def store_profile(
+    directory: Path,
+    depends_on: Mapping[str, str],
+    profile: Profile,
+    blocking_power_w: float,
+    report: Callable[[str], None],
+) -> bool:
+    """Write a profile to the cache, atomically: readers see the old file or the whole new one.
+
+    Args:
+        directory: The cache directory; made if missing.
+        depends_on: What ``fingerprint`` returned.
+        profile: The profile.
+        blocking_power_w: Watts of a waiting GPU.
+        report: Gets a line for the user when it cannot be written.
+
+    Returns:
+        Whether it was written.
+    """
+    file = cache_path(directory, depends_on)
+    curves = [
+        _Curve(
+            stage=key.stage,
+            kind=key.kind.value,
+            chunk=key.chunk,
+            points=[(p[0], p[1], p[2], p[3], p[4]) for p in points],
+        )
+        for key, points in profile.curves.items()
+    ]
+    entry = _Entry(fingerprint=dict(depends_on), blocking_power_w=blocking_power_w, curves=curves)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("w", encoding="utf-8") as stream:
+                stream.write(entry.model_dump_json(indent=1))
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(file)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        report(user_message("cache-not-written", file=file, detail=error.strerror))
+        return False
+    return True
+
+
+def _set_aside(file: Path, code: str, detail: str, report: Callable[[str], None]) -> None:
+    aside = file.with_name(f"{file.name}.damaged")
+    try:
+        file.replace(aside)
+    except OSError as error:
+        detail = f"{detail} (and it could not be renamed: {error.strerror})"
+    report(user_message(code, file=file, detail=detail, aside=aside.name))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"

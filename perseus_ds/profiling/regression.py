@@ -1,0 +1,243 @@
+"""Smooth curves over the clock, regressed from noisy amounts: increments of energy, or durations.
+
+With a few instances per kind and clock, each as long as one update of the energy counter or shorter, no point can
+be measured alone. But power and time change smoothly with the clock, and much alike for all kinds, so all amounts
+together tell all points: a Gaussian process over the clock (a common parabola and a smooth deviation from it,
+smaller ones per kind, a small free one per point). How small each is, and how noisy the amounts, is weighed by
+the evidence of the data, and so are the intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CONFIDENCE",
+    "CurveFit",
+    "Evidence",
+    "Posteriors",
+    "matern",
+    "parabolas",
+    "posteriors",
+    "refit",
+    "regress",
+    "unit_clocks",
+]
+
+Array = NDArray[np.float64]
+Curves = Sequence[NDArray[np.intp]]
+
+# Correlation length as a share of the clock's range; standard deviations, as shares of the value, of the common
+# deviation from the parabola, of each kind's own, and of each point's own.
+_PRIORS = tuple(product((0.2, 0.6), (0.01, 0.05), (0.005, 0.03, 0.2), (0.003, 0.006)))
+_ROUGHLY = ((0.3, 0.03, 0.03, 0.004),)
+_NOISES = np.array([0.6, 0.75, 0.9, 1.0, 1.15, 1.4])
+_VAGUE = 10.0
+_SPREAD = 4.0
+CONFIDENCE = 1.96
+_OUTLIER = 5.0
+_NEVER_OUTLIER = 0.01
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Normal equations: all that the amounts say about the values, in units of the amounts' noise.
+
+    Attributes:
+        gram: Shape (p, p).
+        moment: Shape (p,).
+        square: Squared length of the target.
+        count: Number of amounts.
+        curves: For each curve, the columns of its states; a state in none of them stands alone.
+        clock: Each state's clock, scaled to about 0 … 1, shape (p,).
+        scale: Value of each state, roughly, shape (p,).
+        noise: Relative noise of an amount, roughly.
+    """
+
+    gram: Array
+    moment: Array
+    square: float
+    count: int
+    curves: Curves
+    clock: Array
+    scale: Array
+    noise: float
+
+    def beyond(self, values: Array) -> Evidence:
+        """Return what the amounts say about the deviation from ``values``, shape (p,)."""
+        explained = self.gram @ values
+        square = self.square + float(values @ (explained - 2 * self.moment))
+        return replace(self, moment=self.moment - explained, square=square)
+
+
+@dataclass(frozen=True)
+class CurveFit:
+    """Values of all states: powers, or durations.
+
+    Attributes:
+        values: Shape (p,).
+        sd: Standard deviation of ``values``, shape (p,).
+        noise: Relative noise of an amount.
+    """
+
+    values: Array
+    sd: Array
+    noise: float
+
+
+@dataclass(frozen=True)
+class Posteriors:
+    """Values under each of q priors and n sizes of the amounts' noise.
+
+    Attributes:
+        means: Shape (q, n, p).
+        variances: Shape (q, n, p).
+        scores: Logarithm of the evidence for each, up to a constant, shape (q, n).
+        noises: Relative noise of an amount, shape (n,).
+    """
+
+    means: Array
+    variances: Array
+    scores: Array
+    noises: Array
+
+    def average(self, scores: Array) -> CurveFit:
+        """Return the average, weighted by the exponential of ``scores``, shape (q, n)."""
+        weights = np.exp(scores - np.max(scores))
+        weights /= weights.sum()
+        mean = np.einsum("qn,qnp->p", weights, self.means)
+        variance = np.einsum("qn,qnp->p", weights, self.variances + (self.means - mean) ** 2)
+        return CurveFit(mean, np.sqrt(variance), float(weights.sum(axis=0) @ self.noises))
+
+
+def regress(exposure: Array, amounts: Array, curves: Curves, clock: Array) -> tuple[CurveFit, Evidence]:
+    """Regress amounts on exposures.
+
+    Args:
+        exposure: How much of each state each amount saw (seconds of an energy, ones of a duration), shape (n, p).
+        amounts: The measured amounts, shape (n,); their noise goes with their size.
+        curves: For each curve, the columns of its states; a state in none of them stands alone.
+        clock: Each state's clock, scaled to about 0 … 1, shape (p,).
+
+    Returns:
+        Each state's value, and what it was fitted to. States that nothing saw get a wide interval.
+    """
+    expected, kept = amounts, np.ones(len(amounts), dtype=bool)
+    for _ in range(3):
+        fit = refit(_evidence(exposure[kept], amounts[kept], expected[kept], curves, clock), _ROUGHLY)
+        # The noise goes with the true amount: weighing by the measured one favours those drawn low.
+        expected = np.maximum(exposure @ fit.values, 0.1 * amounts)
+        away = np.abs(amounts / expected - 1.0)
+        kept = away <= max(_OUTLIER * 1.4826 * float(np.median(away)), _NEVER_OUTLIER)
+    evidence = _evidence(exposure[kept], amounts[kept], expected[kept], curves, clock)
+    return refit(evidence), evidence
+
+
+def _evidence(exposure: Array, amounts: Array, expected: Array, curves: Curves, clock: Array) -> Evidence:
+    """Weigh each increment by what it is expected to be, and sum up."""
+    design, target = exposure / expected[:, None], amounts / expected
+    basis = parabolas(curves, clock)
+    coarse = design @ basis
+    solution, _, rank, _ = np.linalg.lstsq(coarse, target, rcond=1e-9)
+    mean = float(amounts.sum() / exposure.sum())
+    rest = target - coarse @ solution
+    return Evidence(
+        gram=design.T @ design,
+        moment=design.T @ target,
+        square=float(target @ target),
+        count=len(target),
+        curves=curves,
+        clock=clock,
+        scale=np.clip(basis @ solution, mean / _SPREAD, mean * _SPREAD),
+        noise=float(np.sqrt(rest @ rest / max(len(target) - rank, 1))) + 1e-9,
+    )
+
+
+def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS) -> CurveFit:
+    """Average the posterior over priors, weighted by the evidence for each.
+
+    Args:
+        evidence: What the amounts say.
+        priors: Correlation length and the three standard deviations of each.
+    """
+    curves, clock = evidence.curves, evidence.clock
+    vague = _vague(curves, clock) @ _vague(curves, clock).T
+    sizes = np.outer(evidence.scale, evidence.scale)
+    found = posteriors(evidence, (sizes * (_prior(curves, clock, *prior) + vague) for prior in priors))
+    return found.average(found.scores)
+
+
+def posteriors(evidence: Evidence, covariances: Iterable[Array]) -> Posteriors:
+    """Return what the amounts say under each of several priors.
+
+    Args:
+        evidence: What the amounts say.
+        covariances: Of the values beforehand, each of shape (p, p) and positive definite; their mean is 0.
+    """
+    sigma2 = (evidence.noise * _NOISES[:, None]) ** 2
+    means, variances, scores = [], [], []
+    for covariance in covariances:
+        root = np.linalg.cholesky(covariance)
+        strengths, vectors = np.linalg.eigh(root.T @ evidence.gram @ root)
+        strengths = np.maximum(strengths, 0.0)
+        spread = root @ vectors
+        projected = spread.T @ evidence.moment
+        shrunk = 1.0 / (strengths + sigma2)
+        misfit = (evidence.square - shrunk @ projected**2) / sigma2[:, 0]
+        log_det = np.log1p(strengths / sigma2).sum(axis=1) + evidence.count * np.log(sigma2[:, 0])
+        scores.append(-0.5 * (misfit + log_det))
+        means.append((shrunk * projected) @ spread.T)
+        variances.append((sigma2 * shrunk) @ (spread**2).T)
+    return Posteriors(np.array(means), np.array(variances), np.array(scores), evidence.noise * _NOISES)
+
+
+def unit_clocks(clocks_mhz: Sequence[int]) -> Array:
+    """Return clocks scaled to 0 ... 1."""
+    clocks = np.array(clocks_mhz, dtype=float)
+    return (clocks - clocks.min()) / max(np.ptp(clocks), 1.0)
+
+
+def parabolas(curves: Curves, clock: Array) -> Array:
+    """Return the basis of one parabola per curve and one constant per lone state, shape (p, b)."""
+    columns = [np.zeros((len(clock), 3)) for _ in curves]
+    for column, states in zip(columns, curves, strict=True):
+        column[states] = np.vander(clock[states], 3)
+    return np.column_stack([*columns, _lone(curves, clock)])
+
+
+def _lone(curves: Curves, clock: Array) -> Array:
+    return np.delete(np.eye(len(clock)), np.concatenate(curves), axis=1)
+
+
+def _vague(curves: Curves, clock: Array) -> Array:
+    """Return what is not known beforehand: each level, and the common slope and bend, shape (p, b)."""
+    together = np.concatenate(curves)
+    levels = np.zeros((len(clock), len(curves)))
+    for column, states in enumerate(curves):
+        levels[states, column] = 1.0
+    bends = np.zeros((len(clock), 2))
+    bends[together] = np.vander(clock[together], 3)[:, :2]
+    return _VAGUE * np.column_stack([levels, bends, _lone(curves, clock)])
+
+
+def _prior(curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float) -> Array:
+    """Return the prior covariance of the values as shares of their scale, shape (p, p), up to the vague part."""
+    alike = matern(clock, length)
+    slopes = np.outer(clock, clock) + np.outer(clock**2, clock**2)
+    covariance = free**2 * np.eye(len(clock))
+    together = np.concatenate(curves)
+    covariance[np.ix_(together, together)] += smooth**2 * alike[np.ix_(together, together)]
+    for states in curves:
+        covariance[np.ix_(states, states)] += own**2 * (alike + slopes)[np.ix_(states, states)]
+    return covariance
+
+
+def matern(clock: Array, length: float) -> Array:
+    """Return how values at two clocks go together (Matern kernel, smoothness 5/2), shape (p, p)."""
+    distance = np.abs(clock[:, None] - clock) * np.sqrt(5.0) / length
+    return (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)

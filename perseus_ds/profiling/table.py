@@ -1,0 +1,250 @@
+"""The profile table: time and energy of every instruction kind at every frequency.
+
+The file is the ecosystem's CSV: ``stage,instruction,frequency,time,energy`` in MHz, seconds and joules of
+one GPU; the columns ``chunk``, ``time_ci_s`` and ``energy_ci_j`` are optional, others are ignored. Several
+rows of one frequency are averaged.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.instruction import Instruction, Kind
+
+__all__ = ["CurveKey", "Profile", "ProfilePoint", "make_profile", "read_profile", "split_chunks", "write_profile"]
+
+_REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
+_OPTIONAL = ("chunk", "time_ci_s", "energy_ci_j")
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+class CurveKey(NamedTuple):
+    """What a measured curve belongs to: all micro-batches of one chunk's forward or backward."""
+
+    stage: int
+    kind: Kind
+    chunk: int = 0
+
+    @classmethod
+    def of(cls, instruction: Instruction) -> CurveKey:
+        """Return the curve that ``instruction`` runs on."""
+        return cls(instruction.stage, instruction.kind, instruction.chunk)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} of stage {self.stage}, chunk {self.chunk}"
+
+
+class ProfilePoint(NamedTuple):
+    """One instruction at one frequency.
+
+    Attributes:
+        frequency_mhz: SM clock.
+        time_s: Duration.
+        energy_j: Energy of one GPU over that duration.
+        time_ci_s: Half width of the 95 % confidence interval of the duration.
+        energy_ci_j: Half width of the 95 % confidence interval of the energy.
+    """
+
+    frequency_mhz: int
+    time_s: float
+    energy_j: float
+    time_ci_s: float = 0.0
+    energy_ci_j: float = 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Measured curves of a pipeline.
+
+    Attributes:
+        curves: Points of each curve, by frequency descending, one per frequency.
+        source: Where it came from, for messages.
+    """
+
+    curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
+    source: str = "profile"
+
+    @property
+    def stages(self) -> int:
+        """Number of pipeline stages."""
+        return 1 + max(key.stage for key in self.curves)
+
+    @property
+    def chunks(self) -> int:
+        """Number of model chunks (virtual stages) per stage."""
+        return 1 + max(key.chunk for key in self.curves)
+
+    def curve(self, key: CurveKey) -> tuple[ProfilePoint, ...]:
+        """Return the points of one curve.
+
+        Raises:
+            PerseusError: The profile has none.
+        """
+        if key not in self.curves:
+            raise PerseusError("profile-missing-curve", file=self.source, curve=key)
+        return self.curves[key]
+
+
+def make_profile(rows: Mapping[CurveKey, list[ProfilePoint]], source: str = "profile") -> Profile:
+    """Build a profile: average equal frequencies, sort, and check that no curve is missing.
+
+    Args:
+        rows: Measured points of each curve, in any order, frequencies repeated or not.
+        source: Where they came from, for messages.
+
+    Raises:
+        PerseusError: A stage or chunk up to the highest one lacks its forward or its backward.
+    """
+    if not rows:
+        raise PerseusError("profile-empty", file=source)
+    profile = Profile({key: _one_per_frequency(points) for key, points in sorted(rows.items())}, source)
+    for stage in range(profile.stages):
+        for chunk in range(profile.chunks):
+            for kind in Kind:
+                key = CurveKey(stage, kind, chunk)
+                if key not in profile.curves:
+                    raise PerseusError("profile-missing-curve", file=source, curve=key)
+    return profile
+
+
+def split_chunks(profile: Profile, chunks: int) -> Profile:
+    """Return the profile of an interleaved pipeline whose chunks share each stage's work evenly.
+
+    Raises:
+        PerseusError: The profile has chunks already, and other than ``chunks`` of them.
+    """
+    if profile.chunks == chunks:
+        return profile
+    if profile.chunks != 1:
+        raise PerseusError("plan-bad-value", name="chunks", value=chunks, allowed=f"{profile.chunks}, as profiled")
+    return Profile(
+        {
+            CurveKey(key.stage, key.kind, chunk): tuple(
+                ProfilePoint(p.frequency_mhz, *(value / chunks for value in p[1:])) for p in points
+            )
+            for chunk in range(chunks)
+            for key, points in profile.curves.items()
+        },
+        profile.source,
+    )
+
+
+def read_profile(path: str | Path) -> Profile:
+    """Read a profile CSV.
+
+    Args:
+        path: File with the columns ``stage,instruction,frequency,time,energy`` in any order.
+
+    Raises:
+        PerseusError: One line naming the file, the row and the column, and what is allowed there.
+    """
+    file = Path(path)
+    rows: dict[CurveKey, list[ProfilePoint]] = {}
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            for key, point in _parse(file, csv.reader(stream)):
+                rows.setdefault(key, []).append(point)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        detail = error.strerror if isinstance(error, OSError) else error
+        raise PerseusError("profile-unreadable", file=file, detail=detail) from error
+    return make_profile(rows, str(file))
+
+
+def write_profile(profile: Profile, path: str | Path) -> None:
+    """Write a profile CSV, atomically: readers see the old file or the whole new one."""
+    file = Path(path)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with temporary.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow((*_REQUIRED, *_OPTIONAL))
+        for key, points in profile.curves.items():
+            for point in points:
+                writer.writerow((key.stage, key.kind.value, *point[:3], key.chunk, point.time_ci_s, point.energy_ci_j))
+    temporary.replace(file)
+
+
+def _one_per_frequency(points: list[ProfilePoint]) -> tuple[ProfilePoint, ...]:
+    groups: dict[int, list[ProfilePoint]] = {}
+    for point in points:
+        groups.setdefault(point.frequency_mhz, []).append(point)
+    return tuple(_mean(groups[frequency]) for frequency in sorted(groups, reverse=True))
+
+
+def _mean(points: list[ProfilePoint]) -> ProfilePoint:
+    if len(points) == 1:
+        return points[0]
+    _, times, energies, time_cis, energy_cis = zip(*points, strict=True)
+    count = len(points)
+    return ProfilePoint(
+        points[0].frequency_mhz,
+        math.fsum(times) / count,
+        math.fsum(energies) / count,
+        math.sqrt(sum(ci * ci for ci in time_cis)) / count,
+        math.sqrt(sum(ci * ci for ci in energy_cis)) / count,
+    )
+
+
+def _parse(file: Path, reader: Iterator[list[str]]) -> Iterator[tuple[CurveKey, ProfilePoint]]:
+    """Yield the rows of a CSV, checked cell by cell."""
+    header = [name.strip().lower() for name in next(reader, [])]
+    if not any(header):
+        raise PerseusError("profile-empty", file=file)
+    for name in _REQUIRED:
+        if name not in header:
+            raise PerseusError("profile-missing-column", file=file, column=name)
+    column = {name: header.index(name) for name in (*_REQUIRED, *_OPTIONAL) if name in header}
+    needed = 1 + max(column.values())
+    for number, cells in enumerate(reader, start=2):
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) < needed:
+            raise PerseusError("profile-short-row", file=file, row=number, found=len(cells), needed=needed)
+        row = {name: cells[index].strip() for name, index in column.items()}
+        kind = _KINDS.get(row["instruction"].lower())
+        if kind is None:
+            raise _bad_cell(file, number, "instruction", row["instruction"], "'forward' or 'backward'")
+        key = CurveKey(_whole(file, number, row, "stage", 0, 9999), kind, _whole(file, number, row, "chunk", 0, 999))
+        yield (
+            key,
+            ProfilePoint(
+                _whole(file, number, row, "frequency", 1, 100_000),
+                _real(file, number, row, "time", positive=True),
+                _real(file, number, row, "energy"),
+                _real(file, number, row, "time_ci_s"),
+                _real(file, number, row, "energy_ci_j"),
+            ),
+        )
+
+
+def _real(file: Path, number: int, row: dict[str, str], name: str, positive: bool = False) -> float:
+    text = row.get(name) or ("" if name in _REQUIRED else "0")
+    allowed = "a finite number above 0" if positive else "a finite number, 0 or more"
+    try:
+        value = float(text)
+    except ValueError:
+        raise _bad_cell(file, number, name, text, allowed) from None
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        raise _bad_cell(file, number, name, text, allowed)
+    return value
+
+
+def _whole(file: Path, number: int, row: dict[str, str], name: str, least: int, most: int) -> int:
+    text = row.get(name) or ("" if name in _REQUIRED else "0")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (value.is_integer() and least <= value <= most):
+        raise _bad_cell(file, number, name, text, f"a whole number from {least} to {most}")
+    return int(value)
+
+
+def _bad_cell(file: Path, row: int, column: str, value: str, allowed: str) -> PerseusError:
+    return PerseusError("profile-bad-cell", file=file, row=row, column=column, value=value, allowed=allowed)

@@ -1,0 +1,77 @@
+"""Instruction times per kind and clock, from instances that the clock did not change under."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from statistics import median_low
+
+import numpy as np
+
+from perseus_ds.profiling.regression import CONFIDENCE, regress, unit_clocks
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+
+__all__ = ["instruction_times"]
+
+_OUTLIER = 4.0
+_AGREEING = 2
+
+
+def instruction_times(
+    durations: Iterable[tuple[CurveKey, int, float]],
+) -> tuple[dict[CurveKey, tuple[ProfilePoint, ...]], dict[tuple[CurveKey, int], int]]:
+    """Estimate how long each instruction takes at each clock.
+
+    Time is as smooth in the clock as power is. Without using that, the noise of the fastest points would decide
+    which clock is the fastest, and the plan would pay for it.
+
+    Args:
+        durations: Curve, MHz and seconds of each instance.
+
+    Returns:
+        Points of each curve by frequency descending, without energies, and how many instances each has.
+    """
+    grouped: dict[tuple[CurveKey, int], list[float]] = defaultdict(list)
+    for key, mhz, seconds in durations:
+        grouped[key, mhz].append(seconds)
+    if not grouped:
+        return {}, {}
+    kept = _without_outliers(grouped)
+    states = sorted(kept)
+    keys = sorted({key for key, _ in states})
+    curves = [np.array([i for i, state in enumerate(states) if state[0] == key]) for key in keys]
+    level = np.empty(len(states))
+    for members in curves:
+        level[members] = np.mean([kept[states[i]].mean() for i in members])
+    counts = [len(kept[state]) for state in states]
+    exposure = np.repeat(np.eye(len(states)), counts, axis=0)
+    relative = np.concatenate([kept[state] for state in states]) / np.repeat(level, counts)
+    fit, _ = regress(exposure, relative, curves, unit_clocks([mhz for _, mhz in states]))
+    # A step in a curve is no noise: where several instances contradict the smooth curve, they are right.
+    own = np.array([kept[state].mean() for state in states]) / level
+    own_sd = fit.noise * own / np.sqrt(counts)
+    contradicted = (np.array(counts) >= _AGREEING) & (np.abs(own - fit.values) > _OUTLIER * own_sd)
+    seconds = np.where(contradicted, own, fit.values) * level
+    half_width = CONFIDENCE * np.where(contradicted, own_sd, fit.sd) * level
+    points = {
+        key: tuple(ProfilePoint(states[i][1], float(seconds[i]), 0.0, float(half_width[i])) for i in members[::-1])
+        for key, members in zip(keys, curves, strict=True)
+    }
+    return points, dict(zip(states, counts, strict=True))
+
+
+def _without_outliers(
+    grouped: Mapping[tuple[CurveKey, int], list[float]],
+) -> dict[tuple[CurveKey, int], np.ndarray]:
+    """Leave out instances that something held up, judged by the spread of all of the same curve."""
+    kept: dict[tuple[CurveKey, int], np.ndarray] = {}
+    for key in {key for key, _ in grouped}:
+        rest = {
+            state: np.array(seconds) / median_low(seconds) - 1.0
+            for state, seconds in grouped.items()
+            if state[0] == key
+        }
+        away = np.abs(np.concatenate(list(rest.values())))
+        limit = max(_OUTLIER * 1.4826 * float(np.median(away[away > 0])), 0.01) if away.any() else 0.01
+        kept |= {state: np.array(grouped[state])[np.abs(row) <= limit] for state, row in rest.items()}
+    return kept

@@ -1,0 +1,48 @@
+"""The table that a job ends with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+__all__ = ["closing_table"]
+
+_ROWS = (
+    ("iteration time", "iteration_time_s", "{:.3f} s"),
+    ("energy per iteration (one pipeline)", "energy_j", "{:.0f} J"),
+    ("average power (one pipeline)", "power_w", "{:.0f} W"),
+)
+
+
+def closing_table(summary: dict[str, Any]) -> str:
+    """Return the closing table of a run.
+
+    Args:
+        summary: Content of ``summary.json``.
+
+    Returns:
+        Text of several lines.
+    """
+    where = "simulated GPUs" if summary["simulated"] else "measured on this job's GPUs"
+    table = Table(title=f"Perseus, {summary['framework']}, {where}", title_justify="left")
+    for heading in ("", "baseline", "predicted", "measured"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    for title, key, form in _ROWS:
+        cells = [
+            form.format(summary[column][key]) if summary[column] else "-"
+            for column in ("baseline", "predicted", "measured")
+        ]
+        table.add_row(title, *cells)
+    table.add_row("saving", "", _percent(summary["predicted_saving"]), _percent(summary["saving"]))
+    table.add_row("slowdown", "", "", _percent(summary["slowdown"]))
+    table.add_row("profiling cost", "", "", f"{summary['profiling_iterations']} iterations")
+    console = Console(width=110, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def _percent(fraction: float | None) -> str:
+    return "-" if fraction is None else f"{100 * fraction:+.2f} %"

@@ -1,0 +1,142 @@
+"""One iteration as the DAG runs it: instructions, waits, critical path, power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.frontier.plan import Plan
+from perseus_ds.frontier.problem import Problem
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.profiling.table import CurveKey
+from perseus_ds.report.svg import Axis, Chart
+
+__all__ = ["Timeline", "power_chart", "timeline_chart", "timeline_of"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """An iteration's instructions in time.
+
+    Attributes:
+        instructions: As in the DAG.
+        begin_s: Their begins, shape (instructions,).
+        end_s: Their ends.
+        mhz: Their clocks.
+        power_w: Power of all GPUs of the stage while each runs.
+        waiting_w: Power of all GPUs of each stage that wait, shape (stages,).
+        critical: Indices of the instructions on a critical path.
+        time_s: The iteration's time.
+    """
+
+    instructions: tuple[Instruction, ...]
+    begin_s: FloatArray
+    end_s: FloatArray
+    mhz: NDArray[np.int64]
+    power_w: FloatArray
+    waiting_w: FloatArray
+    critical: frozenset[int]
+    time_s: float
+
+    def power_steps(self) -> list[tuple[float, float]]:
+        """Return the pipeline's power over time as the corners of a step function: (seconds, watts)."""
+        stage = np.array([one.stage for one in self.instructions])
+        gain = self.power_w - self.waiting_w[stage]
+        times = np.concatenate((self.begin_s, self.end_s))
+        order = np.argsort(times, kind="stable")
+        levels = self.waiting_w.sum() + np.cumsum(np.concatenate((gain, -gain))[order])
+        corners = [(0.0, float(self.waiting_w.sum()))]
+        for time_s, level in zip(times[order].tolist(), levels.tolist(), strict=True):
+            corners += [(time_s, corners[-1][1]), (time_s, level)]
+        return [*corners, (self.time_s, corners[-1][1])]
+
+
+def timeline_of(problem: Problem, plan: Plan) -> Timeline:
+    """Lay a plan out in time, every instruction as early as the DAG lets it."""
+    instructions = problem.dag.instructions
+    points = []
+    for one in instructions:
+        curve = problem.profile.curve(CurveKey.of(one))
+        points.append(next(point for point in curve if point.frequency_mhz == plan.frequency_mhz[one]))
+    durations = np.array([point.time_s for point in points])
+    begin_s = problem.dag.starts_s(durations)[: len(instructions)]
+    return Timeline(
+        instructions,
+        begin_s,
+        begin_s + durations,
+        np.array([point.frequency_mhz for point in points]),
+        problem.gpus_per_stage * np.array([point.energy_j / point.time_s for point in points]),
+        problem.gpus_per_stage * problem.stage_power_w,
+        frozenset(node for node in problem.dag.critical_path(durations) if node < len(instructions)),
+        problem.dag.makespan(durations),
+    )
+
+
+def timeline_chart(timeline: Timeline, title: str, longest_s: float) -> str:
+    """Draw instructions by stage; the lower the clock, the paler; the critical path has an outline.
+
+    Args:
+        timeline: What to draw.
+        title: For those who cannot see it.
+        longest_s: End of the horizontal axis, so that two charts can be compared.
+    """
+    stages = timeline.waiting_w.size
+    chart = Chart(
+        title,
+        Axis("time, s", 0.0, 1.01 * longest_s),
+        Axis("stage", 0.0, float(stages)),
+        width=980,
+        height=70 + 34 * stages,
+        labels=[(stages - stage - 0.5, str(stage)) for stage in range(stages)],
+    )
+    for stage in range(stages):
+        row = stages - stage - 1
+        chart.box((0.0, timeline.time_s), (row + 0.12, row + 0.88), "wait", f"stage {stage} waits")
+    highest, lowest = int(timeline.mhz.max()), int(timeline.mhz.min())
+    for index, one in enumerate(timeline.instructions):
+        row, mhz = stages - one.stage - 1, int(timeline.mhz[index])
+        critical = index in timeline.critical
+        tip = (
+            f"{one.kind.value} of micro-batch {one.microbatch}, chunk {one.chunk}, stage {one.stage}: {mhz} MHz, "
+            f"{1e3 * (timeline.end_s[index] - timeline.begin_s[index]):.1f} ms, {timeline.power_w[index]:.0f} W"
+            f"{', on the critical path' if critical else ''}"
+        )
+        chart.box(
+            (timeline.begin_s[index], timeline.end_s[index]),
+            (row + 0.12, row + 0.88),
+            f"work {one.kind.value}{' critical' if critical else ''}",
+            tip,
+            opacity=_opacity(mhz, lowest, highest),
+        )
+    chart.upright(timeline.time_s, "switch")
+    return chart.svg()
+
+
+def power_chart(timelines: list[tuple[Timeline, str]], longest_s: float) -> str:
+    """Draw a pipeline's power over one iteration, of several timelines.
+
+    Args:
+        timelines: Each with the style it is drawn in.
+        longest_s: End of the horizontal axis.
+    """
+    steps = [(timeline.power_steps(), style) for timeline, style in timelines]
+    highest = max(watts for corners, _ in steps for _, watts in corners)
+    chart = Chart(
+        "Power of one pipeline over the iteration",
+        Axis("time, s", 0.0, 1.01 * longest_s),
+        Axis("power of one pipeline, W", 0.0, 1.05 * highest),
+        width=980,
+        height=220,
+    )
+    for corners, style in steps:
+        chart.area(corners, f"shade {style}")
+        chart.line(corners, f"curve {style}")
+    return chart.svg()
+
+
+def _opacity(mhz: int, lowest: int, highest: int) -> float:
+    return 1.0 if highest == lowest else 0.3 + 0.7 * (mhz - lowest) / (highest - lowest)

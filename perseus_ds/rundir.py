@@ -1,0 +1,117 @@
+"""The run directory: files that can be opened again tomorrow."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from perseus_ds.messages import PerseusError
+
+__all__ = ["RunDirectory", "check_writable", "write_atomically"]
+
+_MOST_WAITING = 10_000
+_CLOSING_S = 5.0
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file's content in one step: a reader sees the old or the new, never half."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+class RunDirectory:
+    """Where the coordinator writes, on a thread of its own: a file system that hangs must not hold up the training.
+
+    Writes come to pass in the order asked for. What cannot be written (a full disk) never stops the training: the
+    first failure is kept in ``failure``, later writes are still tried.
+
+    Args:
+        path: The directory; made when missing.
+
+    Raises:
+        PerseusError: It cannot be made or written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failure: Exception | None = None
+        check_writable(path)
+        self._writes: queue.Queue[Callable[[], object]] = queue.Queue(_MOST_WAITING)
+        self._events: TextIO | None = None
+        threading.Thread(target=self._work, name="perseus_ds-writer", daemon=True).start()
+
+    def event(self, kind: str, iteration: int, **values: Any) -> None:
+        """Append a line to ``events.jsonl``: wall-clock time, kind, iteration and what belongs to the kind."""
+        line = json.dumps({"time": round(time.time(), 3), "event": kind, "iteration": iteration, **values})
+        self.later(lambda: self._append(line + "\n"))
+
+    def write_json(self, name: str, data: Any) -> None:
+        """Write a JSON file atomically.
+
+        Args:
+            name: The file's.
+            data: Nobody may change it any more.
+        """
+        self.later(lambda: write_atomically(self.path / name, json.dumps(data, indent=1) + "\n"))
+
+    def later(self, write: Callable[[], object]) -> None:
+        """Have something written after all that was asked for before."""
+        try:
+            self._writes.put_nowait(write)
+        except queue.Full:
+            self._fail(TimeoutError("the file system does not answer"))
+
+    def flush(self, timeout_s: float = _CLOSING_S) -> bool:
+        """Wait until all is written, or for a while; return whether it is."""
+        done = threading.Event()
+        self.later(done.set)
+        if not done.wait(timeout_s):
+            self._fail(TimeoutError("the file system does not answer"))
+        return done.is_set()
+
+    def _append(self, line: str) -> None:
+        if self._events is None:
+            self._events = (self.path / "events.jsonl").open("w", encoding="utf-8")
+        self._events.write(line)
+        self._events.flush()
+
+    def _work(self) -> None:
+        while True:
+            write = self._writes.get()
+            try:
+                write()
+            except Exception as error:
+                self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        self.failure = self.failure or error
+
+
+def check_writable(path: Path) -> None:
+    """Make the directory and write to it, to learn before the training starts.
+
+    Raises:
+        PerseusError: It cannot be made or written to.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise PerseusError("run-dir-not-writable", file="perseus", path=path, detail=error.strerror) from error

@@ -1,0 +1,129 @@
+"""What one rank has measured of its iterations: when they ran, what ran in them, what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+import numpy as np
+
+from perseus_ds.pipeline.events import OperationKind
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.trace import StageTrace, TimedOperation
+from perseus_ds.profiling.energy import Span, spans_of
+from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["InstructionKey", "Measurements", "instructions_of", "median_trace"]
+
+InstructionKey = tuple[Kind, int, int]
+_KINDS = {OperationKind.FORWARD: Kind.FORWARD, OperationKind.BACKWARD: Kind.BACKWARD}
+
+
+class Measurements:
+    """The measurements of one rank. Iterations are training iterations; evaluation is left out.
+
+    Attributes:
+        samples: Changed points (monotonic seconds, joules) of the energy counter.
+    """
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[float, float]] = []
+        self._bounds_s: dict[int, tuple[float, float]] = {}
+        self._recorded: dict[int, RecordedIteration] = {}
+        self._evaluations: list[RecordedIteration] = []
+
+    def lasted(self, iteration: int, begin_s: float, end_s: float) -> None:
+        """Note from when to when an iteration lasted, the time up to the next one included."""
+        self._bounds_s[iteration] = (begin_s, end_s)
+
+    def recorded(self, number: int, iteration: RecordedIteration) -> None:
+        """Note what ran in a training iteration."""
+        self._recorded[number] = iteration
+
+    def evaluated(self, iteration: RecordedIteration) -> None:
+        """Note what ran in an evaluation."""
+        self._evaluations.append(iteration)
+
+    def latest(self) -> RecordedIteration | None:
+        """Return the newest training iteration whose operations are known."""
+        return self._recorded[max(self._recorded)] if self._recorded else None
+
+    def time_s(self, iteration: int) -> float:
+        """Return how long an iteration lasted, in seconds; NaN when unknown."""
+        begin_s, end_s = self._bounds_s.get(iteration, (0.0, float("nan")))
+        return end_s - begin_s
+
+    def energy_j(self, iteration: int) -> float:
+        """Return an iteration's energy by interpolation of the counter; NaN while the counter is behind."""
+        bounds_s = self._bounds_s.get(iteration)
+        if bounds_s is None or not self.samples or self.samples[-1][0] < bounds_s[1]:
+            return float("nan")
+        if self.samples[0][0] > bounds_s[0]:
+            return float("nan")
+        times_s, energies_j = np.array(self.samples[-4096:]).T
+        begin_j, end_j = np.interp(bounds_s, times_s, energies_j)
+        return float(end_j - begin_j)
+
+    def trace(self, iterations: Sequence[int], stage: int, pipeline: int) -> StageTrace:
+        """Return the median trace of some iterations; those that an exception has ended are left out."""
+        whole = [iteration for iteration in iterations if iteration in self._recorded]
+        time_s = median(self.time_s(iteration) for iteration in whole)
+        return median_trace([self._recorded[iteration] for iteration in whole], time_s, stage, pipeline)
+
+    def spans(self, first: int, stage: int) -> list[Span]:
+        """Return the work of all iterations from ``first`` on, evaluation marked, in order of time."""
+        training = [iteration for number, iteration in self._recorded.items() if number >= first]
+        begin_s = min((iteration.begin_s for iteration in training), default=0.0)
+        between = [iteration for iteration in self._evaluations if iteration.begin_s >= begin_s]
+        in_order = sorted([*training, *between], key=lambda iteration: iteration.begin_s)
+        return [span for iteration in in_order for span in spans_of(iteration, stage)]
+
+    def forget_before(self, iteration: int) -> None:
+        """Drop what is no longer needed: a training of weeks must not fill the memory."""
+        for old in [number for number in self._recorded if number < iteration]:
+            del self._recorded[old]
+        for old in [number for number in self._bounds_s if number < iteration]:
+            del self._bounds_s[old]
+        if self._bounds_s:
+            oldest_s = min(begin_s for begin_s, _ in self._bounds_s.values()) - 1.0
+            self._evaluations = [iteration for iteration in self._evaluations if iteration.begin_s >= oldest_s]
+            self.samples = [sample for sample in self.samples if sample[0] >= oldest_s]
+
+
+def instructions_of(iteration: RecordedIteration) -> list[tuple[InstructionKey, TimedOperation]]:
+    """Return the forwards and backwards of an iteration in program order, with what names them."""
+    return [
+        ((_KINDS[timed.operation.kind], timed.operation.microbatch, timed.operation.chunk), timed)
+        for timed in iteration.operations
+        if timed.operation.kind in _KINDS
+    ]
+
+
+def curve_key(stage: int, key: InstructionKey) -> CurveKey:
+    """Return the curve that an instruction of a stage belongs to."""
+    kind, _, chunk = key
+    return CurveKey(stage, kind, chunk)
+
+
+def median_trace(
+    iterations: Sequence[RecordedIteration], iteration_time_s: float, stage: int, pipeline: int
+) -> StageTrace:
+    """Return the trace whose begins and ends are the medians of several iterations'.
+
+    Args:
+        iterations: At least one; those that ran other operations than the last one are left out.
+        iteration_time_s: Goes into the trace.
+        stage: Goes into the trace.
+        pipeline: Goes into the trace.
+    """
+    last = iterations[-1]
+    program = [timed.operation for timed in last.operations]
+    same = [one for one in iterations if [timed.operation for timed in one.operations] == program]
+    begins_s = np.median([[timed.begin_s for timed in one.operations] for one in same], axis=0)
+    ends_s = np.median([[timed.end_s for timed in one.operations] for one in same], axis=0)
+    operations = tuple(
+        TimedOperation(timed.operation, float(begin_s), float(end_s), timed.frequency_mhz)
+        for timed, begin_s, end_s in zip(last.operations, begins_s, ends_s, strict=True)
+    )
+    return StageTrace(stage, pipeline, iteration_time_s, operations)

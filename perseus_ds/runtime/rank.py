@@ -1,0 +1,283 @@
+"""One rank's life under Perseus: warm up, measure the baseline, profile, plan, enforce, and replan.
+
+Every decision is taken at the begin of an iteration from what all ranks have agreed on, so that all ranks
+take it at the same iteration. What was measured in iteration i is posted at the begin of i + 1 and acted on
+at the begin of i + 2: the bus has a whole iteration to do its work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from perseus_ds.config import Config
+from perseus_ds.console import log
+from perseus_ds.coordination.bus import Bus
+from perseus_ds.coordination.control import ControlFile
+from perseus_ds.coordination.guard import cautious_mhz
+from perseus_ds.coordination.planbook import PlanBook
+from perseus_ds.coordination.signals import Agreed, Signal
+from perseus_ds.coordination.straggler import stage_slowdown
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.profiling.recorder import RecordedIteration, Recorder
+from perseus_ds.profiling.timers import late_switches
+from perseus_ds.report.journal import Journal
+from perseus_ds.report.ledger import Phase
+from perseus_ds.report.meter import Meter
+from perseus_ds.runtime.enforcer import Enforcer, count_switches
+from perseus_ds.runtime.instrument import Instrument
+from perseus_ds.runtime.measurement import InstructionKey, Measurements, curve_key, instructions_of
+from perseus_ds.runtime.pilot import Pilot
+from perseus_ds.runtime.profiler import Profiler
+
+__all__ = ["Rank"]
+
+# Iterations kept once nothing is profiled any more: enough for the energy counter to catch up.
+_REMEMBERED = 16
+
+
+class Rank:
+    """One rank from its first iteration on.
+
+    Its methods are called on the trainer's thread and never wait for the GPU.
+
+    Args:
+        config: The whole configuration, the same on all ranks.
+        topology: Where this rank stands.
+        bus: Its end of the control bus.
+        instrument: Its GPU, clock keeper and timer.
+        pilot: Decides.
+        journal: On the coordinating rank, who writes.
+        control: On the coordinating rank, the operators' control file.
+        meter: On ranks that write metrics, what writes them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        topology: Topology,
+        bus: Bus,
+        instrument: Instrument,
+        pilot: Pilot,
+        journal: Journal | None,
+        control: ControlFile | None = None,
+        meter: Meter | None = None,
+    ) -> None:
+        self._config = config
+        self._topology = topology
+        self._bus = bus
+        self._instrument = instrument
+        self._pilot = pilot
+        self._journal = journal
+        self._enforcer = Enforcer(instrument.set_mhz)
+        self._recorder = Recorder(instrument.timer, self._enforcer.instruction_ended)
+        self._measurements = Measurements()
+        self._iteration = -1
+        self._begin_s: float | None = None
+        self._round: Future[np.ndarray] | None = None
+        self._order: list[InstructionKey] = []
+        self._switches = 0
+        self._late_switches = 0
+        self._under_way: deque[tuple[int, list[float]]] = deque()
+        self._open = False
+        self._control = control
+        self._meter = meter
+        self._announcements: deque[tuple[int, float]] = deque()
+        self._waited_s = 0.0
+
+    def announce(self, pipeline: int, slowdown: float) -> None:
+        """Tell all ranks with one of the next rounds that a pipeline is, or is no longer, slow."""
+        self._announcements.append((pipeline, slowdown))
+
+    def save(self, folder: Path) -> None:
+        """Leave in a checkpoint's folder what a later run resumes from."""
+        if self._journal is not None:
+            self._journal.save(folder)
+
+    def iteration_begin(self, microbatches: int, training: bool) -> None:
+        """Close the iteration before; decide on this one, and ask for its first clock.
+
+        Raises:
+            PerseusError: Another rank has failed, or an answer of the bus is overdue.
+        """
+        now_s = time.monotonic()
+        if self._begin_s is not None:
+            self._measurements.lasted(self._iteration, self._begin_s, now_s)
+            self._begin_s = None
+        if self._open:  # an exception has ended it, and the user's loop goes on: nothing will come of it
+            self._under_way.pop()
+            self._open = False
+        if not training:
+            self._enforcer.hold(self._instrument.max_mhz)
+            self._recorder.iteration_begin(training=False)
+            return
+        self._iteration += 1
+        self._begin_s = now_s
+        self._instrument.iteration_begins(self._iteration)
+        self._collect()
+        if agreed := self._consult():
+            if self._journal is not None:
+                self._journal.agreed(agreed)
+            if self._meter is not None:
+                self._meter.agreed(agreed, self._pilot.plans, self._pilot.t_prime_s)
+            self._pilot.take(agreed, self._iteration)
+        if self._pilot.profiling_due(self._iteration):
+            self._pilot.begin_profiling(self._profiler())
+        else:
+            self._pilot.baseline_begins(self._iteration)
+        self._pilot.begins(microbatches, partial(self._recent_trace, self._iteration))
+        clocks_mhz = self._clocks_mhz(microbatches)
+        self._switches = count_switches(clocks_mhz)
+        self._enforcer.begin(clocks_mhz)
+        self._under_way.append((self._iteration, self._enforcer.requested_s))
+        self._open = True
+        self._recorder.iteration_begin(clocks_mhz)
+        if self._journal is not None:
+            self._journal.iteration(self._iteration, self._pilot.phase, self._pilot.plans)
+        if self._meter is not None:
+            self._meter.iteration(self._iteration, self._pilot.phase)
+
+    def operation_begin(self, operation: Operation) -> None:
+        """Mark the operation's begin."""
+        self._recorder.operation_begin(operation)
+        self._instrument.operation_begin(operation)
+
+    def operation_end(self, operation: Operation) -> None:
+        """Mark the operation's end; the next clock is asked for once it is reached."""
+        self._instrument.operation_end(operation)
+        self._recorder.operation_end(operation)
+
+    def iteration_end(self) -> None:
+        """Mark the schedule's end."""
+        self._recorder.iteration_end()
+        self._open = False
+
+    def fail(self) -> None:
+        """Tell the other ranks, as far as the bus still works, that Perseus must go off."""
+        self._bus.post(Signal(self._iteration, failed=1.0 + self._topology.rank).row())
+
+    def close(self) -> None:
+        """Reset the clocks, write what is left to write."""
+        clocks = self._instrument.close()
+        if self._control is not None:
+            self._control.close()
+        if self._journal is not None:
+            self._journal.close(self._pilot.phase, clocks.to_json())
+        self._bus.close()
+
+    def _collect(self) -> None:
+        """Take in what has been measured since the last iteration."""
+        self._measurements.samples += self._instrument.drain_samples()
+        self._late_switches = 0
+        for finished in self._recorder.finished():
+            if finished.training:
+                number, requested_s = self._under_way.popleft()
+                self._measurements.recorded(number, finished)
+                self._late_switches += _late(finished, requested_s)
+            else:
+                self._measurements.evaluated(finished)
+        if latest := self._measurements.latest():
+            self._order = [key for key, _ in instructions_of(latest)]
+            if not self._order:
+                raise PerseusError("hooks-silent", framework=self._topology.framework)
+        needed = self._config.warmup_iterations + self._config.baseline_iterations
+        if self._pilot.phase not in (Phase.PROFILING, Phase.SOLVING) and self._iteration > needed:
+            self._measurements.forget_before(self._iteration - _REMEMBERED)
+
+    def _consult(self) -> Agreed | None:
+        """Return what all ranks said in the round before, and post this rank's part of the next one."""
+        agreed = None
+        if self._round is not None:
+            begin_s = time.monotonic()
+            agreed = Agreed(self._round.result(self._config.bus_timeout_s), self._topology.stages)
+            self._waited_s = time.monotonic() - begin_s
+            if agreed.failed_rank is not None:
+                raise PerseusError("failed-elsewhere", ranks=f"rank {agreed.failed_rank}")
+        if self._iteration > 0:
+            self._round = self._bus.post(self._signal().row())
+        return agreed
+
+    def _signal(self) -> Signal:
+        """Return what this rank has to say about the iteration that has just ended."""
+        ended = self._iteration - 1
+        profiler = self._pilot.profiler
+        pipeline, slowdown = self._next_announcement() or (float("nan"), float("nan"))
+        energy_j = self._measurements.energy_j(ended - 1)
+        log.debug("rank %d: iteration %d: used %.3f J", self._topology.rank, ended - 1, energy_j)
+        return Signal(
+            iteration=ended,
+            iteration_time_s=self._measurements.time_s(ended),
+            energy_j=energy_j,
+            version=self._pilot.held_version(),
+            profiled=float(profiler is not None and profiler.done),
+            switches=self._switches,
+            late_switches=self._late_switches,
+            waited_s=self._waited_s,
+            hint_pipeline=pipeline,
+            hint_slowdown=slowdown,
+            slowdown=self._slowdown(self._pilot.book) if self._pilot.book else 1.0,
+            throttled_s=self._instrument.throttled_s,
+        )
+
+    def _next_announcement(self) -> tuple[int, float] | None:
+        """Return what the program, or else the control file, has announced and nobody has been told yet."""
+        if self._announcements:
+            return self._announcements.popleft()
+        return self._control.next_announcement() if self._control is not None else None
+
+    def _slowdown(self, book: PlanBook) -> float:
+        """Return measured over expected instruction time in the latest iteration."""
+        latest, peers = self._measurements.latest(), book.of(self._topology.pipeline)
+        return stage_slowdown(
+            (timed.duration_s, peers.expected_s(curve_key(self._topology.stage, key), timed.frequency_mhz))
+            for key, timed in (instructions_of(latest) if latest else ())
+        )
+
+    def _profiler(self) -> Profiler:
+        first = self._config.warmup_iterations
+        baseline = range(first, first + self._config.baseline_iterations)
+        return Profiler(
+            self._config.profiling,
+            self._topology,
+            self._measurements,
+            self._measurements.trace(baseline, self._topology.stage, self._topology.pipeline),
+            self._order,
+            self._instrument.clocks_mhz,
+            self._instrument.switch_latency_s,
+            first,
+        )
+
+    def _recent_trace(self, iteration: int) -> StageTrace:
+        """Return the median trace of iterations just before this one; the last may not be known yet."""
+        count = min(self._config.baseline_iterations, _REMEMBERED // 2)
+        recent = range(iteration - 1 - count, iteration - 1)
+        return self._measurements.trace(recent, self._topology.stage, self._topology.pipeline)
+
+    def _clocks_mhz(self, microbatches: int) -> list[int]:
+        """Return the clock of every instruction of the iteration that begins."""
+        highest = [self._instrument.max_mhz] * (2 * microbatches * self._topology.chunks)
+        if len(self._order) != len(highest):
+            return highest
+        if self._pilot.phase is Phase.PROFILING and self._pilot.profiler is not None:
+            return list(self._pilot.profiler.next_clocks_mhz())
+        book, plan = self._pilot.book, self._pilot.plan
+        if book is None or plan is None or book.microbatches != microbatches:
+            return highest
+        planned = plan.clocks_mhz[self._topology.stage]
+        clocks_mhz = [planned.get(key, self._instrument.max_mhz) for key in self._order]
+        if caution := self._pilot.caution:
+            return [cautious_mhz(mhz, self._instrument.clocks_mhz, caution) for mhz in clocks_mhz]
+        return clocks_mhz
+
+
+def _late(iteration: RecordedIteration, requested_s: list[float]) -> int:
+    """Return how many clocks were asked for after their instruction had begun."""
+    begins_s = [iteration.begin_s + timed.begin_s for _, timed in instructions_of(iteration)]
+    return late_switches(requested_s, begins_s) if len(requested_s) == len(begins_s) else 0

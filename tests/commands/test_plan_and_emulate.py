@@ -1,0 +1,137 @@
+"""The commands ``plan`` and ``emulate``: their JSON, their files, their answers to wrong input."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import perseus_ds.simulator
+from perseus_ds.cli import main
+from perseus_ds.frontier.baselines import BASELINES
+
+PROFILE = str(Path(perseus_ds.simulator.__file__).parent / "profiles" / "gpt3-175b-a100-sxm.csv")
+PLAN = ["plan", PROFILE, "--microbatches", "8", "--blocking-power", "83.64", "--points", "3", "--json"]
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    assert main(list(arguments)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_plan_s_json(capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, *PLAN)
+    assert list(document) == [
+        "schedule", "stages", "microbatches", "chunks", "instructions", "blocking_power_w", "planner",
+        "baseline", "t_min_s", "t_star_s", "frontier", "chosen", "seconds",
+    ]  # fmt: skip
+    assert set(document["baseline"]) == {"time_s", "energy_j"}
+    assert len(document["frontier"]) == 3
+    for row in document["frontier"]:
+        assert set(row) == {"time_s", "energy_j", "lower_bound_j"}
+        assert row["energy_j"] >= row["lower_bound_j"] > 0
+    chosen = document["chosen"]
+    assert set(chosen) == {"time_s", "energy_j", "lower_bound_j", "gap", "saving", "switches"}
+    assert chosen["saving"] == pytest.approx(1 - chosen["energy_j"] / document["baseline"]["energy_j"])
+    assert chosen["saving"] > 0.1
+    assert set(document["seconds"]) == {"frontier", "rounding", "total"}
+
+
+def test_a_large_problem_shows_how_far_it_is(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("perseus_ds"), "propagate", True)
+    answer(capsys, *PLAN)
+    assert not caplog.messages
+    monkeypatch.setattr("perseus_ds.commands.plan._MANY_INSTRUCTIONS", 60)
+    answer(capsys, *PLAN)
+    assert "solving, percent [####################] 100/100" in caplog.messages
+    assert any(message.startswith("rounding, plans [") for message in caplog.messages)
+
+
+@pytest.mark.parametrize("planner", BASELINES)
+def test_every_planner_is_measured_against_the_same_bound(capsys: pytest.CaptureFixture[str], planner: str) -> None:
+    document = answer(capsys, *PLAN, "--planner", planner)
+    ours = answer(capsys, *PLAN)
+    assert document["planner"] == planner
+    assert document["chosen"]["energy_j"] >= document["chosen"]["lower_bound_j"]
+    assert document["baseline"] == ours["baseline"]
+
+
+@pytest.mark.parametrize("arguments", [["--schedule", "gpipe"], ["--schedule", "interleaved", "--chunks", "2"]])
+def test_other_schedules(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    document = answer(capsys, *PLAN, *arguments)
+    assert document["instructions"] == 2 * 8 * 8 * document["chunks"]
+    assert document["chosen"]["saving"] > 0
+
+
+def test_gpus_per_stage_multiply_energies_only(capsys: pytest.CaptureFixture[str]) -> None:
+    one, eight = answer(capsys, *PLAN), answer(capsys, *PLAN, "--gpus-per-stage", "8")
+    assert eight["chosen"]["energy_j"] == pytest.approx(8 * one["chosen"]["energy_j"])
+    assert eight["chosen"]["saving"] == pytest.approx(one["chosen"]["saving"])
+
+
+def test_output_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, *PLAN, "-o", str(tmp_path / "out"))
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
+        "freqs_pipeline_00000.py", "freqs_pipeline_00001.py", "freqs_pipeline_00002.py",
+        "frontier.json", "frontier.png", "frontier.svg", "timeline.png", "timeline.svg",
+    ]  # fmt: skip
+    written = json.loads((tmp_path / "out" / "frontier.json").read_text())
+    assert written["chosen"] == document["chosen"]
+    assert len(written["chosen_plan"]["frequency_mhz"]) == document["instructions"]
+
+
+def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([argument for argument in PLAN if argument != "--json"]) == 0
+    assert "clock switches per iteration" in " ".join(capsys.readouterr().out.split())
+    assert main(["emulate", PROFILE, "--microbatches", "8", "--pipelines", "2"]) == 0
+    assert "Answered in" in capsys.readouterr().out
+
+
+def test_emulate_s_json(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["emulate", PROFILE, "--microbatches", "16", "--pipelines", "4", "--blocking-power", "83.64", "--json"]
+    document = answer(capsys, *arguments, "--straggler", "1.2", "--straggler", "1.1", "--strong-scaling")
+    assert document["t_straggler_s"] == pytest.approx(1.2 * document["t_min_s"])
+    assert document["t_opt_s"] == min(document["t_star_s"], document["t_straggler_s"])
+    assert document["saving_total"] > document["saving_intrinsic"] > 0
+    assert set(document["planners"]) == set(BASELINES)
+    assert {row["microbatches"] * row["pipelines"] for row in document["strong_scaling"]} == {64}
+    alone = answer(capsys, *arguments)
+    assert alone["saving_total"] == pytest.approx(alone["saving_intrinsic"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--microbatches", "0"], "microbatches: 0 is not allowed"),
+        (["--blocking-power", "-5"], "blocking power: -5.0 is not allowed"),
+        (["--gpus-per-stage", "0"], "GPUs per stage: 0 is not allowed"),
+        (["--points", "0"], "--points: 0 is not allowed"),
+        (["--tolerance", "2"], "--tolerance: 2.0 is not allowed"),
+        (["--objective", "faster"], "objective: 'faster' is not allowed"),
+        (["--objective", "deadline=0.1"], "no plan is faster than"),
+        (["--planner", "max", "--objective", "power_cap=1"], "planner max has no such plan"),
+        (["-o", "/dev/null/x"], "cannot write to"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main([*PLAN, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_fresh_process_answers_at_once() -> None:
+    code = (
+        "import time; begin = time.process_time(); import perseus_ds.frontier as f; imported = time.process_time();"
+        "from perseus_ds.commands.plan import run; print(imported - begin)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.5

@@ -1,0 +1,70 @@
+"""The bus between real processes: two pipelines of two stages."""
+
+import os
+
+import numpy as np
+import pytest
+from by_hand import PROCESSES
+from launching import free_port
+
+from perseus_ds.coordination.bus import Bus
+from perseus_ds.pipeline.events import Topology
+
+PIPELINES, STAGES = 2, 2
+
+
+def topology_of(rank: int) -> Topology:
+    """DeepSpeed's order: ranks of one stage side by side."""
+    return Topology(rank, PIPELINES * STAGES, rank % PIPELINES, PIPELINES, rank // PIPELINES, STAGES)
+
+
+def run_rank(rank: int, port: int, results) -> None:
+    import torch.distributed as dist
+
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    dist.init_process_group("gloo", rank=rank, world_size=PIPELINES * STAGES)
+    # A pipeline's leader passes on the sum of its ranks' first floats.
+    bus = Bus(topology_of(rank), timeout_s=30.0, condense=lambda rows: rows[:, :1].sum(axis=0), width=1)
+    first = bus.post([rank, 0.5])
+    second = bus.post([10 + rank, 0.5])
+    gathered = bus.gather(lambda: f"from rank {rank}")
+    answer = bus.broadcast(lambda: [text.upper() for text in gathered.result() or []])
+    broken = bus.broadcast(lambda: 1 / 0)
+    results.put(
+        (rank, first.result(), second.result(), answer.result(), str(broken.exception()), bus.agree((rank, bus.place)))
+    )
+    bus.close()
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    port = free_port()
+    results = PROCESSES.Queue()
+    ranks = [PROCESSES.Process(target=run_rank, args=(rank, port, results)) for rank in range(PIPELINES * STAGES)]
+    for rank in ranks:
+        rank.start()
+    outcomes = [results.get(timeout=60) for _ in ranks]
+    for rank in ranks:
+        rank.join(timeout=30)
+        assert rank.exitcode == 0
+    return sorted(outcomes, key=lambda outcome: outcome[0])
+
+
+def test_every_rank_sees_the_same_round_by_pipeline(outcomes):
+    for _, first, second, *_ in outcomes:
+        assert np.array_equal(first, [[0 + 2], [1 + 3]])
+        assert np.array_equal(second, [[10 + 12], [11 + 13]])
+
+
+def test_what_is_gathered_comes_back_from_the_coordinator(outcomes):
+    for *_, answer, _, _ in outcomes:
+        assert answer == ["FROM RANK 0", "FROM RANK 2", "FROM RANK 1", "FROM RANK 3"]
+
+
+def test_an_error_of_the_coordinator_reaches_all_ranks(outcomes):
+    assert all("ZeroDivisionError" in broken for *_, broken, _ in outcomes)
+
+
+def test_agreement_lists_every_rank_and_work_is_shared_out_to_leaders_first(outcomes):
+    assert all(agreed == [(0, 0), (2, 2), (1, 1), (3, 3)] for *_, agreed in outcomes)

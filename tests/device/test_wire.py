@@ -1,0 +1,30 @@
+"""Records survive the pipe, alone and joined."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perseus_ds.device.wire import Request, Sample, Switch, decode, encode
+
+numbers = st.floats(allow_nan=False)
+clocks = st.integers(0, 3000)
+samples = st.builds(Sample, numbers, numbers, numbers, clocks, st.integers(0, 2**40))
+switches = st.builds(Switch, numbers, numbers, numbers, clocks, clocks, st.integers(0, 1000))
+texts = st.dictionaries(st.text(), st.text() | st.integers() | st.lists(numbers))
+
+
+@given(st.lists(samples | switches | texts))
+def test_joined_records_come_apart_again(records):
+    assert list(decode(b"".join(encode(record) for record in records))) == records
+
+
+def test_a_clock_that_was_not_reached_travels_as_nan():
+    (switch,) = decode(encode(Switch(1.0, 2.0, math.nan, 900, 0, 0)))
+    assert math.isnan(switch.reached_s)
+
+
+@given(clocks, numbers)
+def test_requests_survive(mhz, requested_s):
+    request = Request(mhz, requested_s)
+    assert Request.unpack(request.pack()) == request

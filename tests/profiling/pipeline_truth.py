@@ -1,0 +1,130 @@
+"""A pipeline whose true curves are known: 1F1B on GPUs with a slow clock and a slow, noisy energy counter.
+
+Written with numpy alone and apart from the package's simulator, so that the profiler is not judged by its own
+model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.energy import Span
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+
+FORWARD, BACKWARD = Kind.FORWARD, Kind.BACKWARD
+
+
+def one_f_one_b(stage: int, stages: int, microbatches: int) -> list[tuple[Kind, int]]:
+    """Return a stage's instructions in program order."""
+    warmup = min(stages - 1 - stage, microbatches)
+    order = [(FORWARD, m) for m in range(warmup)]
+    for m in range(warmup, microbatches):
+        order += [(FORWARD, m), (BACKWARD, m - warmup)]
+    return order + [(BACKWARD, m) for m in range(microbatches - warmup, microbatches)]
+
+
+@dataclass
+class TruePipeline:
+    """Runs iterations and keeps what the GPUs really drew."""
+
+    curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
+    microbatches: int = 8
+    blocking_power_w: float = 83.64
+    switch_latency_s: float = 0.010
+    time_noise: float = 0.005
+    tail_s: float = 0.030
+    seed: int = 0
+    now_s: float = 1000.0
+    spans: list[list[Span]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+        self.stages = 1 + max(key.stage for key in self.curves)
+        self.orders = [one_f_one_b(s, self.stages, self.microbatches) for s in range(self.stages)]
+        self.truth = {
+            (k, p.frequency_mhz): (p.time_s, p.energy_j / p.time_s) for k, ps in self.curves.items() for p in ps
+        }
+        self.spans = [[] for _ in range(self.stages)]
+        self.power = [([self.now_s], [self.blocking_power_w]) for _ in range(self.stages)]
+        self.clock = [(max(f for k, f in self.truth if k.stage == s), 0, -1.0) for s in range(self.stages)]
+
+    def keys(self, stage: int) -> list[CurveKey]:
+        return [CurveKey(stage, kind) for kind, _ in self.orders[stage]]
+
+    def run(self, frequencies: list[tuple[int, ...]]) -> float:
+        """Run one iteration; return its time."""
+        begin = self.begin_s = self.now_s + self.rng.uniform(0.001, 0.003)
+        done: dict[tuple[int, Kind, int], float] = {}
+        free = [begin] * self.stages
+        at = [0] * self.stages
+        while any(at[s] < len(self.orders[s]) for s in range(self.stages)):
+            for s in range(self.stages):
+                while at[s] < len(self.orders[s]):
+                    kind, m = self.orders[s][at[s]]
+                    needs = (s - 1, kind, m) if kind is FORWARD else (s + 1, kind, m)
+                    if 0 <= needs[0] < self.stages and needs not in done:
+                        break
+                    ready = max(free[s], done.get(needs, begin) + 0.0005)
+                    free[s] = self._work(s, kind, ready, free[s], frequencies[s][at[s]])
+                    done[s, kind, m] = free[s]
+                    at[s] += 1
+        end = max(free) + self.tail_s
+        elapsed, self.now_s = end - self.now_s, end
+        return elapsed
+
+    def _work(self, stage: int, kind: Kind, begin: float, asked_at: float, mhz: int) -> float:
+        """Run one instruction, whose clock was asked for at the end of the one before; return its end."""
+        key = CurveKey(stage, kind)
+        old, new, change = self.clock[stage]
+        if mhz != (new or old):
+            old, new, change = new or old, mhz, asked_at + self.switch_latency_s
+        self.clock[stage] = (old, new, change)
+        slow = self.rng.normal(1.0, self.time_noise)
+        edges, levels = self.power[stage]
+        now, left = begin, 1.0
+        if now < change and new:
+            time_s, watts = self.truth[key, old]
+            part = min((change - now) / (time_s * slow), left)
+            edges.append(now)
+            levels.append(watts)
+            now, left = now + part * time_s * slow, left - part
+        if left > 1e-12:
+            time_s, watts = self.truth[key, new or old]
+            edges.append(now)
+            levels.append(watts)
+            now += left * time_s * slow
+        edges.append(now)
+        levels.append(self.blocking_power_w)
+        self.spans[stage].append(Span(begin, now, key, mhz, self.begin_s))
+        return now
+
+    def samples(
+        self,
+        stage: int,
+        period_s: float = 0.1,
+        duty: float = 0.25,
+        noise: float = 0.03,
+        offset: float | Callable[[], float] = 0.0,
+        poll_s: float = 0.005,
+    ) -> list[tuple[float, float]]:
+        """Return what a process that polls this GPU's counter sees."""
+        edges, levels = (np.array(a) for a in self.power[stage])
+        energy = np.concatenate([[0.0], np.cumsum(np.diff(edges) * levels[:-1])])
+
+        def until(t: float) -> float:
+            return float(np.interp(t, edges, energy))
+
+        rng = np.random.default_rng((self.seed, stage))
+        seen, counter = [], 5e6
+        update = edges[0] + rng.uniform(0, period_s)
+        while update < self.now_s:
+            end = update - (offset() if callable(offset) else offset) * period_s
+            watts = (until(end) - until(end - duty * period_s)) / (duty * period_s)
+            counter += watts * period_s * (1 + noise * rng.normal())
+            seen.append((np.ceil(update / poll_s) * poll_s + rng.uniform(0, 2e-4), round(counter, 3)))
+            update += period_s
+        return seen

@@ -1,0 +1,109 @@
+"""Energy attributed to instructions and waiting, in cases small enough to see through."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.events import Operation, OperationKind
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.trace import TimedOperation
+from perseus_ds.profiling.energy import Span, attribute, spans_of
+from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.table import CurveKey
+
+FORWARD, BACKWARD = CurveKey(1, Kind.FORWARD), CurveKey(1, Kind.BACKWARD)
+POWER_W = {(FORWARD, 1410): 400.0, (BACKWARD, 1410): 440.0, (FORWARD, 1200): 280.0, (BACKWARD, 1200): 300.0}
+WAITING_W, OPTIMIZER_W = 80.0, 200.0
+
+
+def training(latency_s: float = 0.0, iterations: int = 120) -> tuple[list[Span], list[tuple[float, float]]]:
+    """Two clocks in turn, waits and an optimizer step; a noiseless counter of 20 ms."""
+    spans: list[Span] = []
+    draws: list[tuple[float, float]] = []  # seconds, watts
+    now, clock = 50.0, 1410
+    rng = np.random.default_rng(0)
+    for iteration in range(iterations):
+        asked = 1410 if iteration % 4 < 2 else 1200
+        begin_s = now
+        settled_s = now + latency_s if asked != clock else now
+        for key, work_s in ((FORWARD, 0.03), (BACKWARD, 0.055), (FORWARD, 0.03), (BACKWARD, 0.055)):
+            begin, left = now, work_s
+            if now < settled_s:
+                part = min(settled_s - now, left)
+                draws.append((part, POWER_W[key, clock]))
+                now, left = now + part, left - part
+            if left > 0:
+                clock = asked
+                draws.append((left, POWER_W[key, clock]))
+                now += left
+            spans.append(Span(begin, now, key, asked, begin_s))
+        draws.append((0.02, OPTIMIZER_W))
+        spans.append(Span(now, now + 0.02, None))
+        wait_s = float(rng.uniform(0.02, 0.06))
+        draws.append((wait_s, WAITING_W))
+        now += 0.02 + wait_s
+    times = 50.0 + np.cumsum([0.0] + [seconds for seconds, _ in draws])
+    energy = np.cumsum([0.0] + [seconds * watts for seconds, watts in draws])
+    polls = np.arange(50.0, now, 0.02)
+    return spans, list(zip(polls.tolist(), np.interp(polls, times, energy).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.012, 0.045])
+def test_energies_waiting_and_other_work_are_told_apart(latency_s: float) -> None:
+    found = attribute(*training(latency_s), switch_latency_s=latency_s)
+
+    for (key, mhz), watts in POWER_W.items():
+        point = next(point for point in found.curves[key] if point.frequency_mhz == mhz)
+        assert point.energy_j == pytest.approx(watts * point.time_s, rel=0.01)
+        assert point.time_s == pytest.approx(0.03 if key == FORWARD else 0.055, rel=0.005)
+    assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)
+    assert found.period_s == pytest.approx(0.02, rel=1e-6)
+
+
+def test_an_instruction_under_which_the_clock_changed_tells_no_time() -> None:
+    everything = attribute(*training())
+    settling = attribute(*training(0.045), switch_latency_s=0.045)
+
+    # 0.045 s reach into the backward after the forward, once in two iterations.
+    assert settling.instances[FORWARD, 1200] < everything.instances[FORWARD, 1200]
+    assert settling.instances[BACKWARD, 1200] < everything.instances[BACKWARD, 1200]
+
+
+def test_a_counter_that_stands_still_is_an_error_that_says_so() -> None:
+    spans, samples = training()
+
+    with pytest.raises(PerseusError, match="told too little: 1 updates"):
+        attribute(spans, samples[:1])
+    with pytest.raises(PerseusError, match=r"0 instructions.*\[profiling-no-energy\]"):
+        attribute([], samples)
+
+
+def test_what_is_not_an_instruction_nor_waiting_is_other_work() -> None:
+    operations = (
+        TimedOperation(Operation(OperationKind.LOAD), 0.0, 0.1),
+        TimedOperation(Operation(OperationKind.FORWARD, 0, chunk=2), 0.1, 0.2, 1410),
+        TimedOperation(Operation(OperationKind.EXCHANGE), 0.2, 0.3),
+        TimedOperation(Operation(OperationKind.OPTIMIZER), 0.3, 0.4),
+    )
+
+    spans = spans_of(RecordedIteration(7.0, 7.5, operations), stage=3)
+
+    assert spans == [
+        Span(7.0, 7.1, None),
+        Span(7.1, 7.2, CurveKey(3, Kind.FORWARD, 2), 1410, asked_s=7.0),
+        Span(7.3, 7.4, None),
+    ]
+
+
+def test_an_evaluation_is_neither_work_nor_waiting() -> None:
+    spans, samples = training()
+    evaluation = RecordedIteration(spans[99].end_s, spans[99].end_s + 5.0, (), training=False)
+    # The GPU draws 500 W for 5 s between two iterations.
+    later_spans = [replace(s, begin_s=s.begin_s + 5, end_s=s.end_s + 5, asked_s=s.asked_s + 5) for s in spans[100:]]
+    moved = [(t, j) if t <= evaluation.begin_s else (t + 5.0, j + 2500.0) for t, j in samples]
+
+    found = attribute([*spans[:100], *spans_of(evaluation, 1), *later_spans], moved)
+
+    assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)

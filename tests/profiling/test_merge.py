@@ -1,0 +1,126 @@
+"""One profile of a pipeline from the measurements of all its ranks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pipeline_truth import TruePipeline
+
+from perseus_ds.config import ProfilingConfig
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.merge import merge_profiles
+from perseus_ds.profiling.pooling import pool
+from perseus_ds.profiling.sweep import Sweep
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+
+CLOCKS = tuple(range(1410, 1100, -15))
+
+
+def made_up_curves(stages: int) -> dict[CurveKey, tuple[ProfilePoint, ...]]:
+    def point(stage: int, kind: Kind, mhz: int) -> ProfilePoint:
+        time_s = (0.01 + 40.0 / mhz) * (1.0 + 0.1 * stage) * (1 if kind is Kind.FORWARD else 1.8)
+        return ProfilePoint(mhz, time_s, time_s * (100.0 + 300.0 * (mhz / 1410) ** 2.5))
+
+    keys = [CurveKey(stage, kind) for stage in range(stages) for kind in Kind]
+    return {key: tuple(point(key.stage, key.kind, mhz) for mhz in CLOCKS) for key in keys}
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[TruePipeline, list[Attribution]]:
+    pipeline = TruePipeline(made_up_curves(4), seed=3)
+    config = ProfilingConfig(max_iterations=20)
+    sweeps = [Sweep(pipeline.keys(stage), CLOCKS, config, 0.01, 0.05) for stage in range(4)]
+    while not sweeps[0].done:
+        pipeline.run([sweep.next_frequencies() for sweep in sweeps])
+    return pipeline, [attribute(pipeline.spans[s], pipeline.samples(s), 0.01) for s in range(4)]
+
+
+def errors(pipeline: TruePipeline, attribution: Attribution) -> list[float]:
+    rows = ((key, point) for key, points in attribution.curves.items() for point in points)
+    return [p.energy_j / np.prod(pipeline.truth[key, p.frequency_mhz]) - 1.0 for key, p in rows]
+
+
+def scaled(attribution: Attribution, time: float, energy: float) -> Attribution:
+    """A rank that differs, as far as the merge can tell."""
+    curves = {
+        key: tuple(p._replace(time_s=p.time_s * time) for p in points) for key, points in attribution.curves.items()
+    }
+    power = replace(attribution.power, values=attribution.power.values * energy / time)
+    return replace(attribution, curves=curves).with_power(power)
+
+
+def test_ranks_sharpen_each_other(measured: tuple[TruePipeline, list[Attribution]]) -> None:
+    pipeline, attributions = measured
+
+    alone = np.concatenate([errors(pipeline, one) for one in attributions])
+    together = np.concatenate([errors(pipeline, one) for one in pool(attributions)])
+
+    assert np.sqrt(np.mean(together**2)) < 0.9 * np.sqrt(np.mean(alone**2))
+    assert np.abs(together).max() < 0.025
+
+
+def test_a_gpu_that_draws_more_than_the_others_keeps_its_level(
+    measured: tuple[TruePipeline, list[Attribution]],
+) -> None:
+    pipeline, attributions = measured
+    hot = attribute(pipeline.spans[1], [(at_s, 1.1 * energy_j) for at_s, energy_j in pipeline.samples(1)], 0.01)
+
+    pooled = pool([attributions[0], hot, *attributions[2:]])
+
+    own = np.array(errors(pipeline, pooled[1])) - 0.1
+    assert abs(own.mean()) < 0.01
+    assert np.sqrt(np.mean(own**2)) < 0.02
+    assert abs(np.mean(errors(pipeline, pooled[0]))) < 0.01
+
+
+def test_one_rank_alone_stays_as_it_is(measured: tuple[TruePipeline, list[Attribution]]) -> None:
+    assert pool(measured[1][:1]) == measured[1][:1]
+
+
+def test_every_stage_is_in_the_profile(measured: tuple[TruePipeline, list[Attribution]]) -> None:
+    pipeline, attributions = measured
+
+    profile, blocking_power_w = merge_profiles((0, one) for one in attributions)
+
+    assert set(profile.curves) == set(pipeline.curves)
+    assert all(len(points) == len(CLOCKS) for points in profile.curves.values())
+    assert blocking_power_w == pytest.approx(83.64, rel=0.03)
+
+
+def test_tensor_parallel_ranks_give_the_longest_time_and_the_mean_energy_of_one_gpu(
+    measured: tuple[TruePipeline, list[Attribution]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.profiling.merge.pool", list)
+    one = measured[1][0]
+
+    profile, _ = merge_profiles([(0, one), (0, scaled(one, time=1.1, energy=1.2))])
+
+    for key, points in profile.curves.items():
+        for point, own in zip(points, one.curves[key], strict=True):
+            assert point.time_s == pytest.approx(1.1 * own.time_s)
+            assert point.energy_j == pytest.approx(1.1 * own.energy_j)
+
+
+def test_one_straggling_pipeline_among_three_does_not_count(
+    measured: tuple[TruePipeline, list[Attribution]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.profiling.merge.pool", list)
+    one = measured[1][0]
+
+    profile, _ = merge_profiles([(0, one), (1, scaled(one, time=1.5, energy=1.4)), (2, one)])
+
+    for key, points in profile.curves.items():
+        assert [p[:3] for p in points] == [p[:3] for p in one.curves[key]]
+
+
+def test_a_clock_that_one_tensor_parallel_rank_lacks_is_left_out(
+    measured: tuple[TruePipeline, list[Attribution]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.profiling.merge.pool", list)
+    one = measured[1][0]
+    fewer = replace(one, curves={key: points[1:] for key, points in one.curves.items()})
+
+    profile, _ = merge_profiles([(0, one), (0, fewer)])
+
+    assert all(points[0].frequency_mhz == CLOCKS[1] for points in profile.curves.values())

@@ -1,0 +1,94 @@
+"""The profiler meets the package's simulated GPU: its latency, its counter, its noise; time runs faster than real."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import perseus_ds
+from perseus_ds.config import ProfilingConfig
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.energy import Attribution, Span, attribute
+from perseus_ds.profiling.sweep import Sweep
+from perseus_ds.profiling.table import CurveKey, read_profile
+from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
+
+CURVES = {
+    key: points
+    for key, points in read_profile(
+        Path(perseus_ds.__file__).parent / "simulator" / "profiles" / "gpt3-175b-a100-sxm.csv"
+    ).curves.items()
+    if key.stage == 0
+}
+CLOCKS = [point.frequency_mhz for point in CURVES[CurveKey(0, Kind.FORWARD)]]
+LATENCY_S, POLL_S = 0.010, 0.005
+
+
+class Training:
+    """One stage's training on a virtual GPU, in virtual time."""
+
+    def __init__(self, state: Path, **nature: float) -> None:
+        self.now_s = time.monotonic()
+        create_gpu(state, GpuSpec(clocks_mhz=CLOCKS, switch_latency_s=LATENCY_S, seed=7, **nature))
+        self.now_s = time.monotonic()
+        self.gpu = VirtualGpu(state, now=lambda: self.now_s)
+        self.gpu.load_curves(CURVES)
+        self.rng = np.random.default_rng(0)
+        self.spans: list[Span] = []
+        self.samples: list[tuple[float, float]] = []
+        self.next_poll_s = self.now_s
+
+    def until(self, end_s: float) -> None:
+        """Let time pass, polling the counter."""
+        while self.next_poll_s <= end_s:
+            self.now_s = self.next_poll_s
+            counter_j = self.gpu.counter_mj() / 1e3
+            if not self.samples or counter_j != self.samples[-1][1]:
+                self.samples.append((self.now_s, counter_j))
+            self.next_poll_s += POLL_S
+        self.now_s = end_s
+
+    def iteration(self, order: list[CurveKey], clocks_mhz: tuple[int, ...]) -> None:
+        begin_s = self.now_s
+        self.gpu.lock_clock(clocks_mhz[0])
+        for index, (key, mhz) in enumerate(zip(order, clocks_mhz, strict=True)):
+            self.until(self.now_s + self.rng.uniform(0.0, 0.03))  # waits for its neighbours
+            work_begin_s = self.now_s
+            self.gpu.begin_work(*key)
+            self.until(self.gpu.finish_time_s())
+            self.spans.append(Span(work_begin_s, self.now_s, key, mhz, begin_s))
+            if index + 1 < len(order) and clocks_mhz[index + 1] != mhz:
+                self.gpu.lock_clock(clocks_mhz[index + 1])
+        self.until(self.now_s + 0.2)
+
+
+def profile(state: Path, **nature: float) -> Attribution:
+    training = Training(state, **nature)
+    order = [CurveKey(0, Kind.FORWARD)] * 3 + [CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)] * 5
+    order += [CurveKey(0, Kind.BACKWARD)] * 3
+    sweep = Sweep(order, CLOCKS, ProfilingConfig(), LATENCY_S, 0.07)
+    while not sweep.done:
+        training.iteration(order, sweep.next_frequencies())
+    assert sweep.iterations <= 40
+    return attribute(training.spans, training.samples, LATENCY_S)
+
+
+@pytest.mark.parametrize(
+    ("period_s", "duty", "noise", "within"), [(0.1, 0.25, 0.03, 0.04), (0.05, 1.0, 0.01, 0.02), (0.02, 1.0, 0.0, 0.01)]
+)
+def test_a_virtual_gpus_energies_are_found(
+    tmp_path: Path, period_s: float, duty: float, noise: float, within: float
+) -> None:
+    found = profile(tmp_path / "gpu", counter_period_s=period_s, sampling_duty=duty, noise=noise)
+
+    truth = {(key, p.frequency_mhz): p for key, points in CURVES.items() for p in points}
+    rows = [(truth[key, p.frequency_mhz], p) for key, points in found.curves.items() for p in points]
+    errors = np.array([p.energy_j / true.energy_j - 1.0 for true, p in rows])
+    assert len(rows) == 76
+    assert np.abs(errors).max() < within
+    assert np.sqrt(np.mean(errors**2)) < 0.35 * within
+    assert np.mean([abs(p.energy_j - true.energy_j) <= p.energy_ci_j for true, p in rows]) >= 0.85
+    assert found.blocking_power_w == pytest.approx(83.64, rel=0.03)
+    assert found.window.width == pytest.approx(duty, abs=0.03)
+    assert all(abs(p.time_s / true.time_s - 1.0) < 0.003 for true, p in rows)

@@ -1,0 +1,98 @@
+"""The recorder on the host's clock, and its cost."""
+
+import time
+from statistics import median
+
+import pytest
+
+from perseus_ds.pipeline.events import Operation, OperationKind
+from perseus_ds.profiling.recorder import Recorder
+from perseus_ds.profiling.timers import HostTimer
+
+FORWARD = Operation(OperationKind.FORWARD, microbatch=0)
+BACKWARD = Operation(OperationKind.BACKWARD, microbatch=0)
+WAIT = Operation(OperationKind.EXCHANGE)
+
+
+def run(recorder: Recorder, *operations: Operation, busy_s: float = 0.0) -> None:
+    for operation in operations:
+        recorder.operation_begin(operation)
+        time.sleep(busy_s)
+        recorder.operation_end(operation)
+
+
+def test_an_iteration_comes_out_in_program_order_with_times_and_clocks() -> None:
+    recorder = Recorder(HostTimer())
+    before_s = time.monotonic()
+    recorder.iteration_begin([1410, 1200])
+    run(recorder, FORWARD, WAIT, BACKWARD, busy_s=0.01)
+    recorder.iteration_end()
+
+    (iteration,) = recorder.finished()
+
+    assert [timed.operation for timed in iteration.operations] == [FORWARD, WAIT, BACKWARD]
+    assert [timed.frequency_mhz for timed in iteration.operations] == [1410, 0, 1200]
+    assert before_s <= iteration.begin_s <= before_s + iteration.operations[-1].end_s
+    assert iteration.end_s - iteration.begin_s >= iteration.operations[-1].end_s
+    for timed, after in zip(iteration.operations, iteration.operations[1:], strict=False):
+        assert timed.duration_s >= 0.01
+        assert timed.end_s <= after.begin_s
+    assert recorder.finished() == []
+
+
+def test_each_instruction_that_ends_is_told_by_its_index_and_waits_are_not() -> None:
+    ended: list[int] = []
+    recorder = Recorder(HostTimer(), ended.append)
+    for _ in range(2):
+        recorder.iteration_begin([1410] * 2)
+        run(recorder, WAIT, FORWARD, WAIT, BACKWARD, WAIT)
+        recorder.iteration_end()
+
+    assert ended == [0, 1, 0, 1]
+
+
+def test_an_evaluation_is_marked_and_an_iteration_left_by_an_exception_is_forgotten() -> None:
+    recorder = Recorder(HostTimer())
+    recorder.iteration_begin(training=False)
+    run(recorder, FORWARD)
+    recorder.iteration_end()
+    recorder.iteration_begin()
+    recorder.operation_begin(FORWARD)
+    recorder.iteration_begin()
+    run(recorder, FORWARD, BACKWARD)
+    recorder.iteration_end()
+
+    evaluation, training = recorder.finished()
+
+    assert not evaluation.training
+    assert training.training
+    assert len(training.operations) == 2
+
+
+def test_operations_outside_an_iteration_are_not_noted() -> None:
+    recorder = Recorder(HostTimer())
+    run(recorder, FORWARD)
+    recorder.iteration_end()
+
+    assert recorder.finished() == []
+
+
+@pytest.mark.parametrize("callback", [None, lambda index: None])
+def test_an_instruction_costs_less_than_20_microseconds(callback) -> None:
+    recorder = Recorder(HostTimer(), callback)
+    costs = []
+    for _ in range(30):
+        recorder.iteration_begin([1410] * 100)
+        begin_s = time.perf_counter()
+        for _ in range(50):
+            run_one(recorder, FORWARD)
+            run_one(recorder, BACKWARD)
+        costs.append((time.perf_counter() - begin_s) / 100)
+        recorder.iteration_end()
+
+    assert median(costs) < 20e-6
+
+
+def run_one(recorder: Recorder, operation: Operation) -> None:
+    recorder.operation_begin(operation)
+    recorder.operation_end(operation)

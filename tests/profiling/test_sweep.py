@@ -1,0 +1,146 @@
+"""Which clocks the iterations of a sweep run at."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from pipeline_truth import one_f_one_b
+
+from perseus_ds.config import ProfilingConfig
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.sweep import Sweep
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+
+CLOCKS = tuple(range(1410, 854, -15))
+FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
+BLOCKING_W = 80.0
+
+
+def order_of(stage: int, stages: int = 4, microbatches: int = 8) -> list[CurveKey]:
+    return [CurveKey(stage, kind) for kind, _ in one_f_one_b(stage, stages, microbatches)]
+
+
+def run(sweep: Sweep) -> list[tuple[int, ...]]:
+    iterations = []
+    while not sweep.done:
+        iterations.append(sweep.next_frequencies())
+    return iterations
+
+
+def curve(clocks: tuple[int, ...], least_mhz: int, ci: float = 0.0) -> list[ProfilePoint]:
+    """A curve whose effective energy is least at one clock; time goes with the clock's inverse."""
+    times_s = [70.0 / mhz for mhz in clocks]
+    return [
+        ProfilePoint(mhz, t, 10.0 + ((mhz - least_mhz) / 100) ** 2 + BLOCKING_W * t, 0.0, ci)
+        for mhz, t in zip(clocks, times_s, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_38_clocks_are_swept_within_40_iterations_of_8_microbatches(stage: int) -> None:
+    sweep = Sweep(order_of(stage), CLOCKS, ProfilingConfig(), settle_s=0.010, instruction_s=0.05)
+
+    iterations = run(sweep)
+
+    assert len(iterations) <= 40
+    settled = Counter()
+    for clocks in iterations:
+        for key, mhz, before in zip(order_of(stage), clocks, (0, *clocks), strict=False):
+            settled[key, mhz] += mhz == before
+    for key in {*order_of(stage)}:
+        assert min(settled[key, mhz] for mhz in CLOCKS) >= 2
+
+
+def test_it_begins_at_the_highest_clocks_and_changes_a_few_times_per_iteration() -> None:
+    sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+
+    first, second = sweep.next_frequencies(), sweep.next_frequencies()
+
+    assert list(dict.fromkeys(first)) == list(CLOCKS[: len(set(first))])
+    assert 3 <= len(set(first)) <= 4
+    assert max(second) < 1410
+    assert len(first) == 16
+
+
+def test_many_microbatches_need_few_iterations() -> None:
+    sweep = Sweep(order_of(0, microbatches=128), CLOCKS, ProfilingConfig())
+
+    assert len(run(sweep)) <= 6
+
+
+def test_iteration_mode_runs_one_clock_per_iteration() -> None:
+    sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig(mode="iteration"))
+
+    iterations = run(sweep)
+
+    assert all(len(set(clocks)) == 1 for clocks in iterations)
+    assert [clocks[0] for clocks in iterations] == list(CLOCKS)
+
+
+def test_a_slow_switch_makes_blocks_longer_and_at_worst_one_per_iteration() -> None:
+    def blocks(settle_s: float) -> int:
+        sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig(), settle_s=settle_s, instruction_s=0.05)
+        clocks = sweep.next_frequencies()
+        return 1 + sum(a != b for a, b in pairwise(clocks))
+
+    assert [blocks(0.01), blocks(0.09), blocks(0.2), blocks(2.0)] == [4, 3, 2, 1]
+
+
+def test_bounds_of_the_configuration_hold() -> None:
+    every = tuple(range(1410, 209, -15))
+
+    assert len(run(Sweep(order_of(0), every, ProfilingConfig(max_iterations=7)))) == 7
+    assert min(Sweep(order_of(0), every, ProfilingConfig(max_slowdown=1.5)).clocks_mhz) == 945
+    few = Sweep(order_of(0), every, ProfilingConfig(frequencies=10)).clocks_mhz
+    assert len(few) == 10
+    assert (few[0], few[-1]) == (1410, 705)
+
+
+def test_five_increases_in_a_row_end_a_curve_of_its_own() -> None:
+    sweep = Sweep(order_of(3), CLOCKS, ProfilingConfig())
+    key_f, key_b = CurveKey(3, Kind.FORWARD), CurveKey(3, Kind.BACKWARD)
+    sweep.observe({key_f: curve(CLOCKS[:20], 1290), key_b: curve(CLOCKS[:20], 1140)}, BLOCKING_W)
+
+    visited = {mhz for clocks in run(sweep) for mhz in clocks}
+
+    assert 1410 in visited
+    assert 1140 in visited
+    # The forward's curve ended at 1215; what lies below is visited for the backward's sake only.
+    assert min(visited) < 1140
+
+
+def test_when_all_curves_have_ended_nothing_below_is_visited() -> None:
+    sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+    sweep.observe({key: curve(CLOCKS[:20], 1290) for key in (FORWARD, BACKWARD)}, BLOCKING_W)
+
+    visited = {mhz for clocks in run(sweep) for mhz in clocks}
+
+    assert min(visited) == 1290 - 5 * 15
+
+
+def test_a_rise_within_the_noise_ends_nothing() -> None:
+    sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+    sweep.observe({key: curve(CLOCKS[:20], 1290, ci=5.0) for key in (FORWARD, BACKWARD)}, BLOCKING_W)
+
+    assert min(mhz for clocks in run(sweep) for mhz in clocks) == CLOCKS[-1]
+
+
+def test_known_precisely_enough_it_ends_early_and_unobserved_it_does_not() -> None:
+    precise = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+    blind = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+    for _ in range(32):
+        precise.next_frequencies()
+        blind.next_frequencies()
+    precise.observe({key: curve(CLOCKS, 855, ci=1e-3) for key in (FORWARD, BACKWARD)}, BLOCKING_W)
+
+    assert precise.done
+    assert not blind.done
+
+
+def test_ranks_that_observe_the_same_choose_the_same() -> None:
+    ranks = [Sweep(order_of(1), CLOCKS, ProfilingConfig()) for _ in range(2)]
+    for iteration in range(12):
+        assert ranks[0].next_frequencies() == ranks[1].next_frequencies()
+        if iteration == 6:
+            for rank in ranks:
+                rank.observe({CurveKey(1, Kind.FORWARD): curve(CLOCKS[:15], 1300)}, BLOCKING_W)

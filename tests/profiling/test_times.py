@@ -1,0 +1,68 @@
+"""Instruction times from a few instances per clock."""
+
+import numpy as np
+import pytest
+
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.times import instruction_times
+
+FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
+CLOCKS = range(1410, 854, -15)
+
+
+def true_time_s(key: CurveKey, mhz: int) -> float:
+    return (0.015 + 50.0 / mhz) * (1 if key == FORWARD else 1.9)
+
+
+def test_points_come_by_falling_clock_with_honest_intervals() -> None:
+    rng = np.random.default_rng(0)
+    durations = [
+        (key, mhz, true_time_s(key, mhz) * rng.normal(1.0, 0.02))
+        for key in (FORWARD, BACKWARD)
+        for mhz in CLOCKS
+        for _ in range(4)
+    ]
+
+    points, counts = instruction_times(durations)
+
+    assert [point.frequency_mhz for point in points[FORWARD]] == list(CLOCKS)
+    assert set(counts.values()) <= {3, 4}
+    errors = [p.time_s / true_time_s(key, p.frequency_mhz) - 1 for key, row in points.items() for p in row]
+    inside = [
+        abs(p.time_s - true_time_s(key, p.frequency_mhz)) <= p.time_ci_s for key, row in points.items() for p in row
+    ]
+    assert np.std(errors) < 0.5 * 0.02 / 4**0.5, "sharper than the mean of four"
+    assert np.mean(inside) >= 0.85
+
+
+def test_an_instance_that_was_held_up_does_not_count() -> None:
+    durations = [(FORWARD, mhz, true_time_s(FORWARD, mhz) * (1 + 0.001 * i)) for mhz in CLOCKS for i in range(3)]
+    held_up = [(FORWARD, 1200, 0.5)]
+
+    points, counts = instruction_times(durations + held_up)
+
+    at_1200 = next(point for point in points[FORWARD] if point.frequency_mhz == 1200)
+    assert at_1200.time_s == pytest.approx(true_time_s(FORWARD, 1200), rel=0.01)
+    assert counts[FORWARD, 1200] == 3
+
+
+def test_a_step_in_the_curve_is_kept() -> None:
+    def stepped_s(mhz: int) -> float:
+        return true_time_s(FORWARD, mhz) * (0.94 if mhz <= 960 else 1.0)
+
+    rng = np.random.default_rng(1)
+    durations = [(FORWARD, mhz, stepped_s(mhz) * rng.normal(1, 0.003)) for mhz in CLOCKS for _ in range(4)]
+
+    points, _ = instruction_times(durations)
+
+    for point in points[FORWARD]:
+        assert point.time_s == pytest.approx(stepped_s(point.frequency_mhz), rel=0.015)
+
+
+def test_one_instance_at_one_clock_is_enough_for_a_point() -> None:
+    points, counts = instruction_times([(FORWARD, 1410, 0.05)])
+
+    assert points[FORWARD][0].time_s == pytest.approx(0.05)
+    assert counts == {(FORWARD, 1410): 1}
+    assert instruction_times([]) == ({}, {})

@@ -1,0 +1,23 @@
+"""The ledger of a long training: it forgets old iterations, and no sum."""
+
+import time
+
+from perseus_ds.report.ledger import Ledger, Phase
+
+
+def test_a_training_of_weeks_neither_fills_the_memory_nor_gets_slower():
+    ledger = Ledger()
+    phases = [Phase.WARMUP] * 3 + [Phase.BASELINE] * 8 + [Phase.PROFILING] * 30 + [Phase.ENFORCING] * 20_000
+    for iteration, phase in enumerate(phases):
+        ledger.begin(iteration, phase, steady=True)
+        ledger.measured(iteration, 1.0, switches=10.0, late_switches=1.0)
+        ledger.energy(iteration, 1000.0 if phase is Phase.BASELINE else 880.0)
+    begin = time.perf_counter()
+    summary = ledger.summary()
+    assert time.perf_counter() - begin < 0.5
+    assert len(ledger.series()) < 5000
+    assert summary["saving"] == 1.0 - 880.0 / 1000.0
+    assert summary["profiling_iterations"] == 30
+    assert summary["late_switches"] == 20_000
+    assert summary["switches_per_iteration"] == 10.0
+    assert ledger.series()[-1]["iteration"] == len(phases) - 1

@@ -1,0 +1,50 @@
+"""Metrics: every sink gets every figure, and one that breaks is dropped."""
+
+import json
+import re
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from perseus_ds.report.metrics import METRICS, FrameworkMonitor, Metrics, PrometheusTextfile
+
+
+def test_the_prometheus_file_is_what_a_scraper_understands(tmp_path):
+    file = tmp_path / "perseus.prom"
+    PrometheusTextfile(file, {"run": 'odd "name"\\'}).write(7, {"energy_joules": 2061.5, "switches": 38.0})
+    metrics = {family.name: family.samples[0] for family in text_string_to_metric_families(file.read_text())}
+    assert metrics["perseus_ds_energy_joules"].value == 2061.5
+    assert metrics["perseus_ds_iteration"].value == 7
+    assert metrics["perseus_ds_switches"].labels == {"run": 'odd "name"\\'}
+
+
+def test_unknown_values_are_left_out_and_a_broken_sink_is_dropped_after_one_word():
+    rows, words = [], []
+
+    class Broken:
+        def write(self, iteration, values):
+            raise OSError("disk full")
+
+    metrics = Metrics([Broken(), FrameworkMonitor(rows.extend)], words.append)
+    for iteration in range(2):
+        metrics.write(iteration, {"energy_joules": float("nan"), "switches": 3})
+    assert rows == [("perseus_ds/switches", 3.0, 0), ("perseus_ds/switches", 3.0, 1)]
+    assert words == ["Broken: disk full"]
+
+
+@pytest.mark.launch
+def test_a_run_s_metrics_reach_prometheus_and_deepspeed_s_tensorboard(finished_run):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    text = (finished_run.parent / "perseus.prom").read_text()
+    assert set(re.findall(r"^perseus_ds_(\w+)\{", text, re.MULTILINE)) == {*METRICS, "iteration"}
+    assert 'gpus="simulated"' in text
+
+    events = EventAccumulator(str(finished_run.parent / "tensorboard" / "job"))
+    events.Reload()
+    written = {event.step: event.value for event in events.Scalars("perseus_ds/energy_joules")}
+    recorded = json.loads((finished_run / "iterations.json").read_text())
+    energies = {row["iteration"] + 1: row["energy_j"] for row in recorded if row["energy_j"] is not None}
+    shared = written.keys() & energies.keys()
+    assert len(shared) > 10
+    assert all(written[step] == pytest.approx(energies[step], rel=1e-5) for step in shared)

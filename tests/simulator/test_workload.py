@@ -1,0 +1,123 @@
+"""Instructions on a virtual GPU in real time, and one GPU used by many at once."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
+from perseus_ds.simulator.state import StateFile, state_path
+from perseus_ds.simulator.workload import SimulatedWorkload
+
+CURVES = {
+    CurveKey(0, Kind.FORWARD): [ProfilePoint(1400, 0.05, 15.0), ProfilePoint(700, 0.1, 10.0)],
+    CurveKey(0, Kind.BACKWARD): [ProfilePoint(1400, 0.1, 30.0)],
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = state_path(tmp_path, 0)
+    create_gpu(file, GpuSpec(clocks_mhz=(1400, 1050, 700), switch_latency_s=0.005))
+    VirtualGpu(file).load_curves(CURVES)
+    return file
+
+
+def run_for_s(workload, kind=Kind.FORWARD, really_s=0.0):
+    begin_s = time.monotonic()
+    workload.begin(0, kind)
+    time.sleep(really_s)
+    workload.finish()
+    return time.monotonic() - begin_s
+
+
+def test_an_instruction_lasts_as_long_as_its_curve_says(path):
+    gpu = VirtualGpu(path)
+    workload = SimulatedWorkload(gpu)
+    assert run_for_s(workload) == pytest.approx(0.05, rel=0.2)
+    assert run_for_s(workload, Kind.BACKWARD, really_s=0.03) == pytest.approx(0.1, rel=0.2)
+    gpu.lock_clock(700)
+    time.sleep(0.01)
+    assert run_for_s(workload) == pytest.approx(0.1, rel=0.2)
+    gpu.lock_clock(1050)  # between the points: linear
+    time.sleep(0.01)
+    assert run_for_s(workload) == pytest.approx(0.075, rel=0.2)
+    assert workload.overruns == 0
+
+
+def test_a_clock_change_while_it_runs_counts(path):
+    gpu = VirtualGpu(path)
+    gpu.lock_clock(700)
+    time.sleep(0.01)
+    timer = threading.Timer(0.045, gpu.reset_clocks)
+    timer.start()
+    # Half of it at 700 MHz (0.05 s), the other half at 1400 MHz (0.025 s).
+    assert run_for_s(SimulatedWorkload(gpu)) == pytest.approx(0.075, rel=0.2)
+    timer.join()
+
+
+def test_computation_slower_than_the_gpu_is_not_stretched_but_counted(path):
+    workload = SimulatedWorkload(VirtualGpu(path))
+    assert run_for_s(workload, really_s=0.15) < 0.19
+    assert workload.overruns == 1
+
+
+def test_an_instruction_without_a_curve_is_an_error(path):
+    with pytest.raises(KeyError):
+        VirtualGpu(path).begin_work(1, Kind.FORWARD)
+
+
+def test_a_second_creation_leaves_the_gpu_as_it_is(path):
+    gpu = VirtualGpu(path)
+    gpu.lock_clock(700)
+    assert not create_gpu(path, GpuSpec(clocks_mhz=(1000,)))
+    assert VirtualGpu(path).clocks_mhz == (1400, 1050, 700)
+    assert VirtualGpu(path).is_locked()
+
+
+def test_a_file_that_is_no_state_is_refused(tmp_path):
+    (tmp_path / "gpu").write_bytes(b"something else")
+    with pytest.raises(ValueError, match="not a virtual GPU"):
+        VirtualGpu(tmp_path / "gpu")
+
+
+def ask_often(path, times):
+    gpu = VirtualGpu(path)
+    for _ in range(times):
+        gpu.lock_clock(1400)
+
+
+def test_no_request_is_lost_between_threads_and_processes(path):
+    shared = VirtualGpu(path)
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=ask_often, args=(path, 300)) for _ in range(2)]
+    workers += [threading.Thread(target=lambda: [shared.lock_clock(700) for _ in range(300)]) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert shared.requests() == (1200, 0)
+
+
+def hold_the_lock(path, holding):
+    with StateFile(path).locked() as gpu:
+        gpu.energy_j = -1.0
+        holding.set()
+        time.sleep(60)
+
+
+def test_a_killed_holder_of_the_lock_leaves_the_old_state_and_no_lock(path):
+    before_j = VirtualGpu(path).true_energy_j()
+    context = multiprocessing.get_context("spawn")
+    holding = context.Event()
+    holder = context.Process(target=hold_the_lock, args=(path, holding))
+    holder.start()
+    assert holding.wait(30)
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.join()
+    assert VirtualGpu(path).true_energy_j() > before_j

@@ -1,0 +1,125 @@
+"""What is published: wheel and source distribution, without torch, DeepSpeed and Megatron."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOREIGN = ("torch", "deepspeed", "megatron")
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory) -> dict[str, Path]:
+    out = tmp_path_factory.mktemp("dist")
+    tree = tmp_path_factory.mktemp("tree")
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    files = listed.stdout.splitlines() or [str(p.relative_to(ROOT)) for p in ROOT.rglob("*.*") if p.is_file()]
+    for name in files:
+        if (ROOT / name).is_file() and not name.startswith((".venv", "runs/")):
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,), (sdist,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    return {"wheel": wheel, "sdist": sdist}
+
+
+@pytest.fixture(scope="module")
+def clean_python(distributions, tmp_path_factory) -> Path:
+    """A Python of its own with the wheel, and links to its dependencies alone."""
+    directory = tmp_path_factory.mktemp("clean")
+    venv.create(directory, with_pip=False, symlinks=True)
+    (site,) = directory.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(distributions["wheel"]) as archive:
+        archive.extractall(site)
+    ours = Path(importlib.metadata.distribution("numpy").locate_file(""))
+    for name in dependencies("perseus_ds"):
+        for file in importlib.metadata.files(name) or ():
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (site / top).exists():
+                os.symlink(ours / top, site / top)
+    return directory / "bin" / "python"
+
+
+def dependencies(name: str) -> set[str]:
+    """All distributions that a plain installation brings, extras left out."""
+    from packaging.requirements import Requirement
+
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for text in importlib.metadata.requires(waiting.pop()) or ():
+            one = Requirement(text)
+            if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+                found.add(one.name)
+                waiting.append(one.name)
+    return found
+
+
+def clean_run(python: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")} | variables
+    return subprocess.run([python, *arguments], capture_output=True, text=True, env=environment, cwd=python.parent)
+
+
+def test_the_wheel_holds_every_package_and_every_data_file(distributions):
+    with zipfile.ZipFile(distributions["wheel"]) as archive:
+        held = set(archive.namelist())
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "perseus_ds").rglob("*.py")}
+    patches = {f"perseus_ds/patches/{path.name}" for path in (ROOT / "patches").glob("*.py")}
+    data = {"perseus_ds/py.typed", "perseus_ds/report/page.html"}
+    profiles = {str(path.relative_to(ROOT)) for path in (ROOT / "perseus_ds" / "simulator" / "profiles").iterdir()}
+    assert modules | patches | data | profiles <= held
+
+
+def test_the_source_distribution_can_be_built_from(distributions):
+    with tarfile.open(distributions["sdist"]) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "NOTICE", "patches/integration.py"} <= held
+
+
+def test_the_help_comes_at_once(clean_python):
+    assert clean_run(clean_python, "-m", "perseus_ds", "--help").returncode == 0
+    times = {("-c", "import argparse, json"): [], ("-m", "perseus_ds", "--help"): []}
+    for _ in range(5):
+        for arguments, taken in times.items():
+            begin = time.perf_counter()
+            clean_run(clean_python, *arguments)
+            taken.append(time.perf_counter() - begin)
+    bare, help_ = (min(taken) for taken in times.values())
+    # On a machine that is busy even a bare interpreter takes long.
+    assert help_ < max(0.5, 4 * bare)
+
+
+def test_without_frameworks_the_offline_commands_work(clean_python, tmp_path):
+    for package in FOREIGN:
+        assert clean_run(clean_python, "-c", f"import {package}").returncode != 0
+    profile = ROOT / "perseus_ds" / "simulator" / "profiles" / "gpt3-175b-a100-sxm.csv"
+    size = ("--microbatches", "2", "--points", "1")
+    # Interpreted, because the kernels of this copy would have to be compiled.
+    planned = clean_run(clean_python, "-m", "perseus_ds", "plan", str(profile), *size, "--json", NUMBA_DISABLE_JIT="1")
+    assert planned.returncode == 0, planned.stderr
+    hooks = clean_run(
+        clean_python, "-c", "import perseus_ds.patches as hooks; print(hooks.__file__, hooks.install_all)"
+    )
+    assert hooks.returncode == 0, hooks.stderr
+    assert hooks.stdout.startswith(str(clean_python.parents[1])), "the wheel's, not the checkout's"
+    doctor = clean_run(clean_python, "-m", "perseus_ds", "doctor")
+    assert doctor.returncode == 1
+    assert "neither DeepSpeed nor Megatron-Core" in doctor.stdout
+
+
+def test_whatever_is_public_is_in_all():
+    import perseus_ds
+
+    for name in perseus_ds.__all__:
+        assert getattr(perseus_ds, name) is not None
+    assert sorted(perseus_ds.__all__) == ["Config", "add_config_arguments", "install", "set_straggler"]
