@@ -121,6 +121,8 @@ class Coordinator:
         before_s = self._highest_s()
         self._problems = [replace(one, profile=scaled_profile(one.profile, drift)) for one in self._problems]
         self._baseline_s *= self._highest_s() / before_s
+        for number, problem in enumerate(self._problems):
+            self._write_profile(number, problem.profile)
         log.info("%s", user_message("drift", factor=float(np.median(drift))))
         return self._solved()
 
@@ -132,6 +134,8 @@ class Coordinator:
         """
         by_peers = self._traces(traces)
         self._baseline_s = _baseline_s(by_peers)
+        for number, ours in enumerate(by_peers):
+            self._write_traces(number, ours)
         self._problems = [
             replace(problem, dag=dag_from_traces(ours)) for problem, ours in zip(self._problems, by_peers, strict=True)
         ]
@@ -183,9 +187,8 @@ class Coordinator:
         ]
         draft = self._solved()
         for number, ((profile, _), ours) in enumerate(zip(profiles, traces, strict=True)):
-            file = self._directory.path / numbered("profile.csv", number)
-            self._directory.later(partial(write_profile, profile, file))
-            self._directory.write_json(numbered("trace.json", number), [trace.to_json() for trace in ours])
+            self._write_profile(number, profile)
+            self._write_traces(number, ours)
             if self._config.profiling.profile is None:
                 remember(self._config, self._directory, number, self._depends[number], *profiles[number])
         return draft
@@ -197,6 +200,12 @@ class Coordinator:
             [trace for topology, trace in traces if topology.pipeline == first and topology.tensor_rank == 0]
             for first in firsts
         ]
+
+    def _write_profile(self, number: int, profile: Profile) -> None:
+        self._directory.later(partial(write_profile, profile, self._directory.path / numbered("profile.csv", number)))
+
+    def _write_traces(self, number: int, traces: Sequence[StageTrace]) -> None:
+        self._directory.write_json(numbered("trace.json", number), [trace.to_json() for trace in traces])
 
     def _solved(self) -> Draft:
         self._begin_s = time.monotonic()

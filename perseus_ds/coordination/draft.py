@@ -106,7 +106,9 @@ class Draft:
         clocks: list[dict] = [{} for _ in range(frontier.problem.dag.stages)]
         for one, mhz in plan.frequency_mhz.items():
             clocks[one.stage][one.kind, one.microbatch, one.chunk] = mhz
-        return PlanPoint(plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches)
+        return PlanPoint(
+            plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches, plan.switch_latency_s
+        )
 
     def _plan(self, frontier: Frontier, t_s: float) -> Plan:
         """Return the plan for an iteration time: with few switches where asked for, or where theirs would show."""

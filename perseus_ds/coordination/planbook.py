@@ -37,6 +37,7 @@ class PlanPoint:
         lower_bound_j: No plan that is as fast uses less.
         clocks_mhz: Per stage, SM clock by (kind, micro-batch, chunk).
         switches: Clock switches per iteration, all stages together.
+        switch_latency_s: How late clocks change in ``time_s`` and ``energy_j``; 0 where it does not show.
     """
 
     time_s: float
@@ -44,6 +45,7 @@ class PlanPoint:
     lower_bound_j: float
     clocks_mhz: tuple[StageClocks, ...]
     switches: int
+    switch_latency_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``plan.json``; its rows are stage, kind, micro-batch, chunk, MHz."""
@@ -52,8 +54,8 @@ class PlanPoint:
             for stage, clocks in enumerate(self.clocks_mhz)
             for (kind, microbatch, chunk), mhz in clocks.items()
         ]
-        figures = {name: getattr(self, name) for name in ("time_s", "energy_j", "lower_bound_j", "switches")}
-        return {**figures, "frequency_mhz": rows}
+        names = ("time_s", "energy_j", "lower_bound_j", "switches", "switch_latency_s")
+        return {**{name: getattr(self, name) for name in names}, "frequency_mhz": rows}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class Plan:
         energy_j: Energy of the pipeline's iteration.
         lower_bound_j: No plan of this iteration time or less uses less energy.
         switches: Clock changes per iteration, all stages together, the one back to the start included.
+        switch_latency_s: How late clocks change in ``time_s`` and ``energy_j``.
     """
 
     frequency_mhz: Mapping[Instruction, int]
@@ -37,6 +38,7 @@ class Plan:
     energy_j: float
     lower_bound_j: float
     switches: int
+    switch_latency_s: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -51,6 +53,7 @@ class Plan:
             "lower_bound_j": self.lower_bound_j,
             "gap": self.gap,
             "switches": self.switches,
+            "switch_latency_s": self.switch_latency_s,
             "frequency_mhz": [
                 [one.stage, one.kind.value, one.microbatch, one.chunk, mhz] for one, mhz in self.frequency_mhz.items()
             ],
@@ -68,6 +71,7 @@ class Plan:
             data["energy_j"],
             data["lower_bound_j"],
             data["switches"],
+            data["switch_latency_s"],
         )
 
 

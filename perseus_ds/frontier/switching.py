@@ -10,7 +10,7 @@ too long, and then any that saves. Each move costs O(nodes * frequencies).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from perseus_ds.frontier.solver import Frontier
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.paths import longest_from, longest_to
 
-__all__ = ["SwitchCost", "delayed_points", "switch_aware_plan", "switch_curve"]
+__all__ = ["SwitchCost", "delayed_points", "evaluate_delayed", "switch_aware_plan", "switch_curve"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -68,7 +68,7 @@ def switch_aware_plan(frontier: Frontier, t_s: float, cost: SwitchCost) -> Plan:
     problem = frontier.problem
     _, prices = frontier.solution(t_s)
     limit_s = max(t_s, frontier.t_min_s) * (1 + 1e-12)
-    tables = [_stage_table(problem, order) for order in problem.dag.program_order]
+    tables = [_choices(problem, order) for order in problem.dag.program_order]
     starts = [
         [
             _path_within(table, prices[order], cost)
@@ -76,7 +76,8 @@ def switch_aware_plan(frontier: Frontier, t_s: float, cost: SwitchCost) -> Plan:
         ],
         [np.full(table.row.size, table.clocks_mhz.size - 1, dtype=np.int64) for table in tables],
     ]
-    plans = [_delayed_plan(problem, _tuned(problem, tables, paths, limit_s, cost), cost) for paths in starts]
+    tuned = [_tuned(problem, tables, paths, limit_s, cost) for paths in starts]
+    plans = [evaluate_delayed(problem, frequency_mhz, cost.latency_s) for frequency_mhz in tuned]
     within = [plan for plan in plans if plan.time_s <= limit_s]
     if not within:
         nearest = min(plan.time_s for plan in plans)
@@ -98,21 +99,41 @@ def switch_curve(frontier: Frontier, t_s: float, latency_s: float, penalties_j: 
 def delayed_points(problem: Problem, frequency_mhz: IntArray, latency_s: float) -> tuple[FloatArray, FloatArray]:
     """Return each instruction's duration and effective energy when switches show ``latency_s`` late.
 
-    The iteration repeats: its first instruction comes after its last.
+    The iteration repeats: its first instruction comes after its last. At a clock of the one before that its own
+    curve lacks, an instruction runs as between the neighbouring ones.
     """
     times, effective = np.empty(frequency_mhz.size), np.empty(frequency_mhz.size)
     for order in problem.dag.program_order:
-        table = _stage_table(problem, order)
+        table = _stage_table(problem, order, _clocks(problem, order, set.union))
         now = np.searchsorted(table.clocks_mhz, frequency_mhz[order])
         times[order], effective[order] = _walk(table, now, latency_s)
     return times, effective
+
+
+def evaluate_delayed(problem: Problem, frequency_mhz: IntArray, latency_s: float, lower_bound_j: float = 0.0) -> Plan:
+    """Make a plan of frequencies as ``evaluate`` does, with switches that show ``latency_s`` late.
+
+    Args:
+        problem: What is planned.
+        frequency_mhz: Of each instruction, shape (instructions,).
+        latency_s: From the request, at an instruction's begin, to the new clock.
+        lower_bound_j: Known bound for the plan's iteration time; 0 when none is known.
+
+    Raises:
+        PerseusError: A frequency was not measured.
+    """
+    plan = evaluate(problem, frequency_mhz, lower_bound_j)
+    times, effective = delayed_points(problem, frequency_mhz, latency_s)
+    time_s = problem.dag.makespan(times)
+    energy_j = problem.energy_j(float(effective.sum()), time_s)
+    return replace(plan, time_s=time_s, energy_j=energy_j, switch_latency_s=latency_s)
 
 
 class _StageTable(NamedTuple):
     """One stage's choices: its clocks, and duration and effective energy per curve and clock.
 
     Attributes:
-        clocks_mhz: Clocks that all of the stage's curves have, ascending, shape (clocks,).
+        clocks_mhz: Ascending, shape (clocks,).
         option_s: Shape (curves, clocks).
         option_j: Shape (curves, clocks).
         row: Curve of each instruction in program order.
@@ -124,26 +145,33 @@ class _StageTable(NamedTuple):
     row: IntArray
 
 
-def _stage_table(problem: Problem, order: IntArray) -> _StageTable:
-    kinds, row = np.unique(problem.curve_of[order], return_inverse=True)
-    curves = [{p.frequency_mhz: p for p in problem.profile.curve(problem.keys[kind])} for kind in kinds]
-    clocks = sorted(set.intersection(*(set(curve) for curve in curves)))
-    if not clocks:
+def _choices(problem: Problem, order: IntArray) -> _StageTable:
+    """Return a stage's table of the clocks that all of its curves have: any of its instructions may take any."""
+    clocks = _clocks(problem, order, set.intersection)
+    if not clocks.size:
         stage = problem.dag.instructions[order[0]].stage
         allowed = f"profiles whose curves of stage {stage} share a frequency"
         raise PerseusError("plan-bad-value", name="profile", value=problem.profile.source, allowed=allowed)
-    power_w = [problem.stage_power_w[problem.keys[kind].stage] for kind in kinds]
-    return _StageTable(
-        np.array(clocks, dtype=np.int64),
-        np.array([[curve[mhz].time_s for mhz in clocks] for curve in curves]),
-        np.array(
-            [
-                [curve[mhz].energy_j - watts * curve[mhz].time_s for mhz in clocks]
-                for curve, watts in zip(curves, power_w, strict=True)
-            ]
-        ),
-        row.astype(np.int64),
-    )
+    return _stage_table(problem, order, clocks)
+
+
+def _clocks(problem: Problem, order: IntArray, joined: Callable[..., set[int]]) -> IntArray:
+    kinds = np.unique(problem.curve_of[order])
+    curves = [{p.frequency_mhz for p in problem.profile.curve(problem.keys[kind])} for kind in kinds]
+    return np.array(sorted(joined(*curves)), dtype=np.int64)
+
+
+def _stage_table(problem: Problem, order: IntArray, clocks_mhz: IntArray) -> _StageTable:
+    """Return a stage's table; a clock that a curve lacks lies between its neighbours."""
+    kinds, row = np.unique(problem.curve_of[order], return_inverse=True)
+    option_s = np.empty((kinds.size, clocks_mhz.size))
+    option_j = np.empty((kinds.size, clocks_mhz.size))
+    for index, kind in enumerate(kinds):
+        key = problem.keys[kind]
+        mhz, time_s, energy_j = np.array([p[:3] for p in problem.profile.curve(key)[::-1]]).T
+        option_s[index] = np.interp(clocks_mhz, mhz, time_s)
+        option_j[index] = np.interp(clocks_mhz, mhz, energy_j) - problem.stage_power_w[key.stage] * option_s[index]
+    return _StageTable(clocks_mhz, option_s, option_j, row.astype(np.int64))
 
 
 def _path_within(table: _StageTable, prices: FloatArray, cost: SwitchCost) -> IntArray:
@@ -359,11 +387,3 @@ def _try(
         switches += (now != old) - (clock[node] != was)
         old, was, node = now, clock[node], following[node]
     return change_j, change_s, switches, fits
-
-
-def _delayed_plan(problem: Problem, frequency_mhz: IntArray, cost: SwitchCost) -> Plan:
-    """Evaluate a plan with its switches' delays."""
-    times, effective = delayed_points(problem, frequency_mhz, cost.latency_s)
-    time_s = problem.dag.makespan(times)
-    plan = evaluate(problem, frequency_mhz)
-    return replace(plan, time_s=time_s, energy_j=problem.energy_j(float(effective.sum()), time_s))

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from perseus_ds.frontier.plan import Plan, evaluate
+from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
+from perseus_ds.frontier.switching import evaluate_delayed
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.instruction import Instruction, Kind
 from perseus_ds.pipeline.observed import dag_from_traces
@@ -82,8 +83,9 @@ class RunData:
             Instruction(stage, Kind(kind), microbatch, chunk): clock
             for stage, kind, microbatch, chunk, clock in self.planned["frequency_mhz"]
         }
-        frequencies = [mhz[instruction] for instruction in self.problem.dag.instructions]
-        return evaluate(self.problem, frequencies, self.planned["lower_bound_j"])
+        frequencies = np.array([mhz[instruction] for instruction in self.problem.dag.instructions])
+        latency_s, lower_bound_j = self.planned["switch_latency_s"], self.planned["lower_bound_j"]
+        return evaluate_delayed(self.problem, frequencies, latency_s, lower_bound_j)
 
     def confidence(self, quantity: str) -> Interval | None:
         """Return the interval of a change from the baseline to the plan: bootstrap of both medians.

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
+from perseus_ds.frontier.switching import delayed_points
 from perseus_ds.pipeline.instruction import Instruction
-from perseus_ds.profiling.table import CurveKey
 from perseus_ds.report.svg import Axis, Chart
 
 __all__ = ["Timeline", "power_chart", "timeline_chart", "timeline_of"]
@@ -58,18 +58,16 @@ class Timeline:
 def timeline_of(problem: Problem, plan: Plan) -> Timeline:
     """Lay a plan out in time, every instruction as early as the DAG lets it."""
     instructions = problem.dag.instructions
-    points = []
-    for one in instructions:
-        curve = problem.profile.curve(CurveKey.of(one))
-        points.append(next(point for point in curve if point.frequency_mhz == plan.frequency_mhz[one]))
-    durations = np.array([point.time_s for point in points])
+    mhz = np.array([plan.frequency_mhz[one] for one in instructions])
+    durations, effective_j = delayed_points(problem, mhz, plan.switch_latency_s)
+    waiting_w = problem.stage_power_w[[one.stage for one in instructions]]
     begin_s = problem.dag.starts_s(durations)[: len(instructions)]
     return Timeline(
         instructions,
         begin_s,
         begin_s + durations,
-        np.array([point.frequency_mhz for point in points]),
-        problem.gpus_per_stage * np.array([point.energy_j / point.time_s for point in points]),
+        mhz,
+        problem.gpus_per_stage * (effective_j / durations + waiting_w),
         problem.gpus_per_stage * problem.stage_power_w,
         frozenset(node for node in problem.dag.critical_path(durations) if node < len(instructions)),
         problem.dag.makespan(durations),

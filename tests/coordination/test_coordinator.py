@@ -26,7 +26,7 @@ from perseus_ds.frontier.emulation import emulate
 from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Topology, Transfer
 from perseus_ds.pipeline.instruction import Kind
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
-from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint
+from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, read_profile
 from perseus_ds.rundir import RunDirectory
 
 TOPOLOGY = Topology(0, 2, 0, 1, 0, 2)
@@ -198,7 +198,8 @@ def test_a_slow_stage_gets_plans_in_which_the_others_do_not_hurry(tmp_path):
 
 
 def test_a_drift_rescales_expectations_plans_and_the_guard_s_measure(tmp_path):
-    coordinator = make(tmp_path)
+    directory = RunDirectory(tmp_path)
+    coordinator = make(tmp_path, directory)
     before = first_book(coordinator)
     after = finished(coordinator, coordinator.rescale(np.array([1.5, 1.5])))
     assert after.peers[0].base.t_min_s == pytest.approx(1.5 * before.peers[0].base.t_min_s, rel=0.05)
@@ -206,14 +207,20 @@ def test_a_drift_rescales_expectations_plans_and_the_guard_s_measure(tmp_path):
     key = CurveKey(0, Kind.FORWARD)
     assert after.peers[0].expected_s(key, 1200) == pytest.approx(1.5 * before.peers[0].expected_s(key, 1200))
     assert scaled_profile(PROFILE, np.array([2.0, 1.0])).curve(key)[0].energy_j == 2 * PROFILE.curve(key)[0].energy_j
+    assert directory.flush()
+    left = read_profile(tmp_path / "profile.csv")
+    assert left.curve(key)[0].time_s == pytest.approx(1.5 * PROFILE.curve(key)[0].time_s)
 
 
 def test_other_iterations_are_planned_with_the_same_profile(tmp_path):
-    coordinator = make(tmp_path)
+    directory = RunDirectory(tmp_path)
+    coordinator = make(tmp_path, directory)
     first_book(coordinator)
     other = Topology(1, 2, 0, 1, 1, 2)
     book = finished(coordinator, coordinator.retrace(list(zip((TOPOLOGY, other), traces(6), strict=True))))
     assert book.microbatches == 6
+    assert directory.flush()
+    assert [StageTrace.from_json(row) for row in json.loads((tmp_path / "trace.json").read_text())] == list(traces(6))
 
 
 def test_what_a_run_leaves_is_found_by_the_next_unless_something_differs(tmp_path):

@@ -9,11 +9,18 @@ import pytest
 
 import perseus_ds.simulator
 from perseus_ds.frontier import Plan, Problem, solve
-from perseus_ds.frontier.plan import count_switches
-from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan, switch_curve
+from perseus_ds.frontier.plan import count_switches, evaluate
+from perseus_ds.frontier.switching import (
+    SwitchCost,
+    delayed_points,
+    evaluate_delayed,
+    switch_aware_plan,
+    switch_curve,
+)
 from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.instruction import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
-from perseus_ds.profiling.table import read_profile
+from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, read_profile
 
 PROFILE = Path(perseus_ds.simulator.__file__).parent / "profiles" / "gpt3-175b-a100-sxm.csv"
 BLOCKING_POWER_W = 83.64
@@ -87,6 +94,26 @@ def test_max_switches_holds_for_every_stage(problem: Problem, most: int) -> None
         assert np.count_nonzero(frequencies[order] != np.roll(frequencies[order], 1)) <= most
     assert plan.switches == count_switches(problem.dag, frequencies)
     assert plan.time_s <= 1.05 * frontier.t_min_s * (1 + 1e-9)
+
+
+def test_a_plan_evaluated_again_with_its_latency_is_the_same(problem: Problem) -> None:
+    frontier = solve(problem)
+    plan = switch_aware_plan(frontier, 1.009 * frontier.t_min_s, SwitchCost(LATENCY_S))
+    frequencies = np.array([plan.frequency_mhz[one] for one in problem.dag.instructions])
+    assert evaluate_delayed(problem, frequencies, plan.switch_latency_s, plan.lower_bound_j) == plan
+    assert evaluate_delayed(problem, frequencies, 0.0) == evaluate(problem, frequencies)
+
+
+def test_a_clock_comes_late_also_where_the_curves_share_none() -> None:
+    def curve(*clocks_mhz: int) -> tuple[ProfilePoint, ...]:
+        return tuple(ProfilePoint(mhz, 200.0 / mhz, mhz / 10.0) for mhz in clocks_mhz)
+
+    curves = {CurveKey(0, Kind.FORWARD): curve(2000, 1000), CurveKey(0, Kind.BACKWARD): curve(1500, 500)}
+    problem = Problem(schedule_dag("1f1b", 1, 1), Profile(curves, "made up"), 0.0)
+    times, _ = delayed_points(problem, np.array([1000, 500]), LATENCY_S)
+    # The backward runs LATENCY_S at the forward's 1000 MHz: half way from 500 to 1500, so (0.4 + 0.133) / 2 long.
+    late = LATENCY_S / ((0.4 + 200.0 / 1500) / 2)
+    assert times[1] == pytest.approx(LATENCY_S + (1 - late) * 0.4)
 
 
 def test_impossible_costs_are_refused() -> None:
