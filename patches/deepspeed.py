@@ -13,6 +13,7 @@ from typing import Any
 
 from perseus_ds.pipeline.events import Direction, Listener, Operation, OperationKind, Topology, Transfer
 
+from .checkpoints import loading, saving
 from .integration import Integration, Target, exchange, instruction, reported
 from .monitors import offer_monitor
 
@@ -137,28 +138,6 @@ def _wrap_batch(original: Callable[..., Any], integration: Integration, *, train
     return run_batch
 
 
-def _wrap_saving(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def save(engine: Any, save_dir: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(engine, save_dir, *args, **kwargs)
-        if integration.listener is not None:
-            integration.listener.checkpoint_saved(str(save_dir))
-        return result
-
-    return save
-
-
-def _wrap_loading(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def load(engine: Any, load_dir: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(engine, load_dir, *args, **kwargs)
-        if integration.listener is not None:
-            integration.listener.checkpoint_loaded(str(load_dir))
-        return result
-
-    return load
-
-
 def _topology(engine: Any, framework: str, chunks: int) -> Topology:
     grid = engine.grid
     return Topology(
@@ -205,8 +184,8 @@ def _find_targets() -> tuple[Target, ...]:
             "PipelineEngine.eval_batch",
             wrap=functools.partial(_wrap_batch, training=False),
         ),
-        Target("deepspeed.runtime.engine", "DeepSpeedEngine.save_checkpoint", ("save_dir",), _wrap_saving),
-        Target("deepspeed.runtime.engine", "DeepSpeedEngine.load_checkpoint", ("load_dir",), _wrap_loading),
+        saving("deepspeed.runtime.engine", "DeepSpeedEngine.save_checkpoint", "save_dir"),
+        loading("deepspeed.runtime.engine", "DeepSpeedEngine.load_checkpoint", "load_dir"),
     )
 
 

@@ -20,7 +20,7 @@ from packaging.specifiers import SpecifierSet
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Listener, Operation, OperationKind, Transfer
 
-__all__ = ["Integration", "Policy", "Target", "exchange", "instruction", "reported"]
+__all__ = ["Integration", "Policy", "Target", "argument", "exchange", "instruction", "reported"]
 
 Policy = Literal["error", "warn"]
 
@@ -214,6 +214,16 @@ def reported(
         return result
 
     return run
+
+
+def argument(function: Callable[..., Any], name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
+    """Return what finds the argument ``name`` in a call of ``function``."""
+    index = list(inspect.signature(function).parameters).index(name)
+
+    def find(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args[index] if index < len(args) else kwargs.get(name)
+
+    return find
 
 
 @functools.cache

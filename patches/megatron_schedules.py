@@ -7,13 +7,13 @@ supported versions. Their signatures differ, so arguments are found by name.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from perseus_ds.pipeline.events import Operation, OperationKind
 
-from .integration import Integration, Target, instruction, reported
+from .checkpoints import loading, saving
+from .integration import Integration, Target, argument, instruction, reported
 from .megatron_layout import hidden_mode, running, topology_of
 from .megatron_p2p import TRANSFER_ARGUMENTS, wrap_communicate
 
@@ -21,6 +21,7 @@ __all__ = ["MEGATRON"]
 
 _SCHEDULES = "megatron.core.pipeline_parallel.schedules"
 _P2P = "megatron.core.pipeline_parallel.p2p_communication"
+_CHECKPOINTS = "megatron.core.dist_checkpointing"
 _SCHEDULE_FUNCTIONS = (
     "forward_backward_no_pipelining",
     "forward_backward_pipelining_with_interleaving",
@@ -61,8 +62,8 @@ def _wrap_schedule(original: Callable[..., Any], integration: Integration) -> Ca
 
 
 def _wrap_forward(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
-    model_of = _argument(original, "model")
-    microbatch_of = _argument(original, "current_microbatch")
+    model_of = argument(original, "model")
+    microbatch_of = argument(original, "current_microbatch")
 
     @functools.wraps(original)
     def forward_step(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +82,7 @@ def _wrap_forward(original: Callable[..., Any], integration: Integration) -> Cal
 
 
 def _wrap_backward(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
-    output_of = _argument(original, "output_tensor")
+    output_of = argument(original, "output_tensor")
 
     def describe(*args: Any, **kwargs: Any) -> Operation | None:
         forward = running.forward_of.pop(id(output_of(args, kwargs)), None)
@@ -92,16 +93,6 @@ def _wrap_backward(original: Callable[..., Any], integration: Integration) -> Ca
 
 def _reduction(*_: Any, **__: Any) -> Operation:
     return instruction(OperationKind.REDUCE, -1, 0)
-
-
-def _argument(function: Callable[..., Any], name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """Return what finds the argument ``name`` in a call of ``function``."""
-    index = list(inspect.signature(function).parameters).index(name)
-
-    def find(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return args[index] if index < len(args) else kwargs.get(name)
-
-    return find
 
 
 def _model_config(chunk: Any) -> Any:
@@ -121,6 +112,8 @@ def _find_targets() -> tuple[Target, ...]:
         Target(_SCHEDULES, "forward_step", ("model", "current_microbatch"), _wrap_forward),
         Target(_SCHEDULES, "backward_step", ("output_tensor",), _wrap_backward),
         Target(_P2P, communicate, TRANSFER_ARGUMENTS, wrap_communicate),
+        saving(_CHECKPOINTS, "save", "checkpoint_dir"),
+        loading(_CHECKPOINTS, "load", "checkpoint_dir"),
     )
 
 

@@ -161,12 +161,14 @@ def numbered(name: str, number: int) -> str:
 
 
 def copy_knowledge(directory: Path, folder: Path) -> None:
-    """Copy from a run directory what ``look_up`` finds.
+    """Copy from a run directory what ``look_up`` finds; nothing for a checkpoint that is in no file system.
 
     Raises:
         OSError: The folder cannot be made or written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.parent.is_dir():
+        return
+    folder.mkdir(exist_ok=True)
     for pattern in ("profile-*.json", "trace*.json", "resume*.json", "summary.json"):
         for file in directory.glob(pattern):
             shutil.copyfile(file, folder / file.name)

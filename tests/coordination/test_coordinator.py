@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -244,7 +245,9 @@ def test_what_a_checkpoint_holds_is_found_where_the_run_directory_is_empty(tmp_p
     directory = RunDirectory(tmp_path / "run")
     first_book(make(tmp_path / "run", directory))
     directory.write_json("summary.json", {"baseline": {"iteration_time_s": 1.6, "energy_j": 500.0}})
-    directory.later(lambda: copy_knowledge(directory.path, tmp_path / "checkpoint" / "perseus_ds"))
+    (tmp_path / "checkpoint").mkdir()
+    for place in (tmp_path / "checkpoint", tmp_path / "msc:" / "bucket"):
+        directory.later(partial(copy_knowledge, directory.path, place / "perseus_ds"))
     assert directory.flush()
     assert directory.failure is None
     again = Config(run_dir=tmp_path / "again")
@@ -252,6 +255,7 @@ def test_what_a_checkpoint_holds_is_found_where_the_run_directory_is_empty(tmp_p
     assert found.known is Known.ALL
     assert found.profile.curves == PROFILE.curves
     assert (found.traces, found.baseline["energy_j"]) == (traces(), 500.0)
+    assert not (tmp_path / "msc:").exists(), "an object store's address is no place to write to"
 
 
 def test_the_cache_directory_is_shared_between_runs(tmp_path):

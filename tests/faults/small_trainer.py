@@ -170,6 +170,7 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
             _, pipeline, slowdown = order.split()
             perseus_ds.set_straggler(int(pipeline), float(slowdown))
         if order == "save" and order != before and runtime is not None:
+            (results / "checkpoint").mkdir(exist_ok=True)
             runtime.checkpoint_saved(str(results / "checkpoint"))
         (results / f"{rank}.progress").write_text(f"{os.getpid()} {iteration}")
         if rank == victim and iteration == FAULT_AT:

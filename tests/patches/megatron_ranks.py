@@ -20,7 +20,7 @@ found: dict = {}
 assert "megatron.core" not in sys.modules
 install_all(spy)
 import megatron.core  # noqa: E402
-from megatron.core import parallel_state  # noqa: E402
+from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 from megatron.core.enums import ModelType  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func, p2p_communication, schedules  # noqa: E402
 from megatron.core.transformer import TransformerConfig, enums  # noqa: E402
@@ -54,7 +54,8 @@ def batches():
 
 
 def attributes() -> list[tuple[str, int]]:
-    owners = [schedules, p2p_communication, getattr(p2p_communication, "P2PCommunicator", schedules)]
+    communicator = getattr(p2p_communication, "P2PCommunicator", schedules)
+    owners = [schedules, p2p_communication, communicator, dist_checkpointing]
     return [(name, id(value)) for owner in owners for name, value in sorted(vars(owner).items())]
 
 
@@ -146,6 +147,14 @@ for name, layout in LAYOUTS.items():
     found["cases"][name] = case_found
     if name != "PP1":
         parallel_state.destroy_model_parallel()
+
+folder = Path(sys.argv[1], "checkpoints")
+if rank == 0:
+    folder.mkdir()
+torch.distributed.barrier()
+dist_checkpointing.save({"steps": 3}, str(folder))
+dist_checkpointing.load({}, checkpoint_dir=str(folder))
+found["checkpoints"] = [(what, Path(directory).name) for what, directory in spy.checkpoints]
 
 # Up to 0.15 a scope is a string, since 0.16 a list of enumerated ones; per-layer graphs stay allowed.
 scope = [enums.CudaGraphScope.full_iteration] if hasattr(enums, "CudaGraphScope") else "full_iteration"

@@ -139,6 +139,11 @@ def test_gradients_are_bit_identical_with_and_without(ranks, case) -> None:
         assert rank["cases"][case]["gradients with"] == rank["cases"][case]["gradients without"]
 
 
+def test_checkpoints_are_told_of(ranks) -> None:
+    for rank in ranks:
+        assert rank["checkpoints"] == [["saved", "checkpoints"], ["loaded", "checkpoints"]]
+
+
 def test_modes_that_hide_the_instructions_are_refused_by_their_flag(ranks) -> None:
     for rank in ranks:
         refused, given_groups = rank["refused"], "their groups" in rank

@@ -1,0 +1,46 @@
+"""Checkpoints of the frameworks: the listener is told where one was saved to or loaded from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from perseus_ds.pipeline.events import Listener
+
+from .integration import Integration, Target, argument
+
+__all__ = ["loading", "saving"]
+
+
+def saving(module: str, path: str, directory: str) -> Target:
+    """Return the target of a framework's function that saves checkpoints.
+
+    Args:
+        module: Name of the module that holds it.
+        path: Its name there, ``Class.name`` if it is a method.
+        directory: Its argument that says where to.
+    """
+    wrap = functools.partial(_wrap, tell=lambda listener, where: listener.checkpoint_saved(where), directory=directory)
+    return Target(module, path, (directory,), wrap)
+
+
+def loading(module: str, path: str, directory: str) -> Target:
+    """Return the target of a framework's function that loads checkpoints; the arguments are those of ``saving``."""
+    wrap = functools.partial(_wrap, tell=lambda listener, where: listener.checkpoint_loaded(where), directory=directory)
+    return Target(module, path, (directory,), wrap)
+
+
+def _wrap(
+    original: Callable[..., Any], integration: Integration, tell: Callable[[Listener, str], None], directory: str
+) -> Callable[..., Any]:
+    directory_of = argument(original, directory)
+
+    @functools.wraps(original)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if integration.listener is not None:
+            tell(integration.listener, str(directory_of(args, kwargs)))
+        return result
+
+    return run
