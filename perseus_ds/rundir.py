@@ -57,7 +57,10 @@ class RunDirectory:
         threading.Thread(target=self._work, name="perseus_ds-writer", daemon=True).start()
 
     def event(self, kind: str, iteration: int, **values: Any) -> None:
-        """Append a line to ``events.jsonl``: wall-clock time, kind, iteration and what belongs to the kind."""
+        """Append a line to ``events.jsonl``: wall-clock time, kind, iteration and what belongs to the kind.
+
+        Lines of an earlier run stay; each run begins with a ``start``.
+        """
         line = json.dumps({"time": round(time.time(), 3), "event": kind, "iteration": iteration, **values})
         self.later(lambda: self._append(line + "\n"))
 
@@ -87,7 +90,10 @@ class RunDirectory:
 
     def _append(self, line: str) -> None:
         if self._events is None:
-            self._events = (self.path / "events.jsonl").open("w", encoding="utf-8")
+            file = self.path / "events.jsonl"
+            torn = file.is_file() and file.read_bytes()[-1:] not in (b"", b"\n")
+            self._events = file.open("a", encoding="utf-8")
+            self._events.write("\n" * torn)
         self._events.write(line)
         self._events.flush()
 

@@ -4,6 +4,7 @@ import json
 import os
 import threading
 
+from perseus_ds.report.rundata import read_events
 from perseus_ds.rundir import RunDirectory
 
 
@@ -16,6 +17,20 @@ def test_events_are_lines_and_files_appear_whole(tmp_path):
     assert (event["event"], event["iteration"], event["phase"]) == ("phase", 3, "warmup")
     assert json.loads((tmp_path / "run" / "plan.json").read_text()) == {"time_s": 1.5}
     assert directory.failure is None
+
+
+def test_a_second_run_goes_on_after_the_lines_of_the_first_which_may_have_been_killed(tmp_path):
+    first = RunDirectory(tmp_path)
+    first.event("start", 0, run=1)
+    assert first.flush()
+    with (tmp_path / "events.jsonl").open("a") as file:
+        file.write('{"time": 1.0, "ev')
+    second = RunDirectory(tmp_path)
+    second.event("start", 0, run=2)
+    second.event("end", 9)
+    assert second.flush()
+    assert '"run": 1' in (tmp_path / "events.jsonl").read_text()
+    assert [(event["event"], event.get("run")) for event in read_events(tmp_path)] == [("start", 2), ("end", None)]
 
 
 def test_a_write_that_fails_is_kept_and_the_next_is_tried(tmp_path):

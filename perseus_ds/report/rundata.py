@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -45,7 +46,7 @@ class RunData:
     Attributes:
         path: The directory.
         summary: ``summary.json``.
-        events: ``events.jsonl``.
+        events: Of ``events.jsonl``, the latest run's.
         iterations: ``iterations.json``.
         provenance: ``config.json``: configuration, versions, GPU.
         frontier: ``frontier.json``.
@@ -151,7 +152,7 @@ def read_json(file: Path) -> Any:
 
 
 def read_events(directory: Path) -> list[dict[str, Any]]:
-    """Return the lines of ``events.jsonl``; the last one may be half written.
+    """Return the latest run's lines of ``events.jsonl``; half-written ones are left out.
 
     Raises:
         PerseusError: The file cannot be read.
@@ -160,12 +161,11 @@ def read_events(directory: Path) -> list[dict[str, Any]]:
     events = []
     try:
         for line in file.read_text(encoding="utf-8").splitlines():
-            try:
+            with suppress(ValueError):
                 events.append(json.loads(line))
-            except ValueError:
-                break
     except FileNotFoundError:
         return []
     except OSError as error:
         raise PerseusError("run-file-damaged", file=file, detail=error) from error
-    return events
+    begins = [number for number, event in enumerate(events) if event["event"] == "start"]
+    return events[begins[-1] :] if begins else events

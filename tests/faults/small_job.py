@@ -14,6 +14,7 @@ from small_trainer import ITERATIONS, train
 
 from perseus_ds.config import SimulatorConfig
 from perseus_ds.profiling.table import write_profile
+from perseus_ds.report.rundata import read_events
 from perseus_ds.runtime.simulation import simulated_profile
 from perseus_ds.simulator.gpu import VirtualGpu
 from perseus_ds.simulator.state import state_paths
@@ -133,8 +134,7 @@ class Job:
         return [json.loads((self.directory / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
     def events(self, kind: str) -> list[dict]:
-        lines = (self.directory / "run" / "events.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if event["event"] == kind]
+        return [event for event in read_events(self.directory / "run") if event["event"] == kind]
 
     def log(self) -> str:
         return "\n".join((self.directory / f"{rank}.log").read_text() for rank in range(RANKS))
