@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 from statistics import median
 
 import numpy as np
@@ -61,9 +63,14 @@ class Measurements:
             return float("nan")
         if self.samples[0][0] > bounds_s[0]:
             return float("nan")
-        times_s, energies_j = np.array(self.samples[-4096:]).T
-        begin_j, end_j = np.interp(bounds_s, times_s, energies_j)
-        return float(end_j - begin_j)
+        begin_j, end_j = map(self._counter_j, bounds_s)
+        return end_j - begin_j
+
+    def _counter_j(self, at_s: float) -> float:
+        """Return the counter between two of its points."""
+        after = bisect_left(self.samples, at_s, lo=1, hi=len(self.samples) - 1, key=itemgetter(0))
+        times_s, energies_j = zip(*self.samples[after - 1 : after + 1], strict=True)
+        return float(np.interp(at_s, times_s, energies_j))
 
     def trace(self, iterations: Sequence[int], stage: int, pipeline: int) -> StageTrace:
         """Return the median trace of some iterations; those that an exception has ended are left out."""
