@@ -7,14 +7,13 @@ import os
 import select
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import perseus_ds.messages
+from perseus_ds import apart
 from perseus_ds.device.calibration import Calibration
 from perseus_ds.device.gpu import DEFAULT_ZEUSD_ADDRESS, Backend
 from perseus_ds.device.wire import MESSAGE_BYTES, RESET, Request, Sample, Switch, decode
@@ -24,7 +23,6 @@ __all__ = ["ClockKeeper", "Drained", "GpuInfo"]
 
 _START_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 3.0
-_PACKAGE_ROOT = Path(perseus_ds.messages.__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,7 @@ class ClockKeeper:
             "--min-switch-interval-s": min_switch_interval_s,
             "--cache-dir": cache_dir.absolute() if cache_dir else None,
         }
-        command = [sys.executable, "-m", "perseus_ds.device.keeper", *(["--calibrate"] if calibrate else [])]
+        command = [*apart.command("perseus_ds.device.keeper"), *(["--calibrate"] if calibrate else [])]
         command += [str(text) for option in options.items() if option[1] is not None for text in option]
         try:
             with theirs:
@@ -162,7 +160,10 @@ class ClockKeeper:
             self._process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_CLOSE_TIMEOUT_S)
-            raise PerseusError("keeper-start", detail=records[-1]["error"] if records else silence)
+            if records:
+                raise PerseusError("keeper-start", detail=records[-1]["error"])
+            self._reset_elsewhere()  # calibrating may have locked them
+            raise PerseusError("keeper-start", detail="; ".join([silence, *self._notices]))
         *told, record = records
         self._notices += [notice["notice"] for notice in told]
         record["supported_clocks_mhz"] = tuple(record["supported_clocks_mhz"])
@@ -230,7 +231,8 @@ class ClockKeeper:
         try:
             self._process = _spawn(self._command)
         except OSError as error:
-            self._notice(user_message("keeper-reset", gpu=self.info.name, detail=error))
+            gpu = self.info.name if hasattr(self, "info") else "GPU"  # before its greeting nothing is known of it
+            self._notice(user_message("keeper-reset", gpu=gpu, detail=error))
 
     def close(self) -> Drained:
         """Reset the clocks and end the keeper; a second call does nothing.
@@ -262,15 +264,9 @@ def _spawn(command: list[str], pipe: int = -1) -> subprocess.Popen[bytes]:
 
     Without a pipe it resets the clocks and ends.
     """
-    environment = dict(os.environ)
-    if state_dir := environment.get("PERSEUS_DS_SIMULATOR"):
-        environment["PERSEUS_DS_SIMULATOR"] = os.path.abspath(state_dir)
-    # In the package's directory -m finds this very package, and none of the user's files instead.
     return subprocess.Popen(
         [*command, "--fd", str(pipe)],
         pass_fds=(pipe,) if pipe >= 0 else (),
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        cwd=_PACKAGE_ROOT,
-        env=environment,
     )

@@ -1,9 +1,9 @@
 """The clock keeper: a process per GPU that sets clocks, reads energy, and always gives the clocks back.
 
-``python -m perseus_ds.device.keeper`` is started by ``ClockKeeper``. It imports neither torch nor numpy. The
-main thread sets clocks; a second one watches the GPU. When the pipe ends, its parent ends or SIGTERM arrives,
-the clocks are reset. Only what kills trainer and keeper at one blow (a container or control group that is
-killed whole) leaves them locked: the next start clears them, or ``perseus-ds reset-clocks``.
+``ClockKeeper`` starts it. It imports neither torch nor numpy. The main thread sets clocks; a second one watches the
+GPU. When the pipe ends, its parent ends or SIGTERM arrives, the clocks are reset. Only what kills trainer and keeper
+at one blow (a container or control group that is killed whole) leaves them locked: the next start clears them, or
+``perseus-ds reset-clocks``.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
+from perseus_ds import apart
 from perseus_ds.frontier.flow import advance
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.solver import solve
@@ -21,7 +21,6 @@ from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile
 
 __all__ = ["compile_apart", "compile_kernels"]
 
-_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 _NICENESS = 10
 _TIMEOUT_S = 300.0
 
@@ -42,11 +41,10 @@ def compile_apart() -> None:
         return
     try:
         subprocess.run(
-            [sys.executable, "-m", "perseus_ds.frontier.kernels"],
+            apart.command("perseus_ds.frontier.kernels"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            cwd=_PACKAGE_ROOT,
             start_new_session=True,  # Ctrl-C is the trainer's to handle
             timeout=_TIMEOUT_S,
             check=False,

@@ -11,16 +11,14 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import perseus_ds.messages
+from perseus_ds import apart
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.energy import Attribution, Span, attribute
 
 __all__ = ["AttributionWorker"]
 
-_PACKAGE_ROOT = Path(perseus_ds.messages.__file__).resolve().parents[1]
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 _NICENESS = 10
 
@@ -60,11 +58,10 @@ class AttributionWorker:
     def _ask(self, question: Any) -> Attribution | None:
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "perseus_ds.profiling.worker"],
+                apart.command("perseus_ds.profiling.worker"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **_ONE_THREAD},
-                cwd=_PACKAGE_ROOT,
                 start_new_session=True,  # Ctrl-C is the trainer's to handle
             )
         assert self._process.stdin is not None

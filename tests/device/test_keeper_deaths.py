@@ -5,12 +5,14 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 
 import pytest
 from waiting import wait_for
 
+from perseus_ds.device import clock_keeper
 from perseus_ds.device.clock_keeper import ClockKeeper
 from perseus_ds.messages import PerseusError
 
@@ -165,6 +167,29 @@ def test_a_keeper_that_hangs_never_holds_the_trainer_up(gpu):
     assert ["[keeper-full]" in notice for notice in drained.notices] == [True]
     keeper.close()
     assert is_gone(keeper.info.pid)
+    wait_for(lambda: not gpu.is_locked())
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
+def test_a_keeper_that_dies_or_hangs_while_it_calibrates_leaves_no_locked_clock(make_gpus, monkeypatch, name):
+    (gpu,) = make_gpus(switch_latency_s=0.2)
+    spawned, spawn = [], clock_keeper._spawn
+
+    def spy(*arguments):
+        spawned.append(spawn(*arguments))
+        return spawned[-1]
+
+    def strike():
+        wait_for(gpu.is_locked)
+        spawned[0].send_signal(getattr(signal, name))
+
+    monkeypatch.setattr(clock_keeper, "_spawn", spy)
+    monkeypatch.setattr(clock_keeper, "_START_TIMEOUT_S", 2.0)
+    striker = threading.Thread(target=strike)
+    striker.start()
+    with pytest.raises(PerseusError, match="keeper-start"):
+        ClockKeeper.start(calibrate=True)
+    striker.join()
     wait_for(lambda: not gpu.is_locked())
 
 
