@@ -38,7 +38,7 @@ __all__ = ["Bus", "Layout"]
 Condense = Callable[[np.ndarray], np.ndarray]
 """Makes one row of floats of an array (ranks of a pipeline, floats)."""
 
-# The trainer never waits for bulk calls: solving takes its time.
+# The trainer never waits for bulk calls: solving takes its time. For its groups to connect, it does.
 _BULK_TIMEOUT_S = 3600.0
 _LAST_ROUND_S = 1.0
 _GIVE_UP_S = 0.2
@@ -98,16 +98,35 @@ class _Group:
 
     Its calls are polled for, never waited for within gloo: a thread that is in there when the interpreter ends
     would abort the process. And it is never destroyed, because that would wait for a call that hangs.
+
+    Args:
+        ranks: Its members.
+        rank: This rank, one of them.
+        store: The job's key-value store.
+        name: What no other group is called.
+        connect_s: How long the members may take to meet.
+        call_s: How long a call may take.
+        closed: Set once no call is waited for any more.
     """
 
     def __init__(
-        self, ranks: list[int], rank: int, store: Store, name: str, timeout: timedelta, closed: threading.Event
+        self,
+        ranks: list[int],
+        rank: int,
+        store: Store,
+        name: str,
+        connect_s: float,
+        call_s: float,
+        closed: threading.Event,
     ) -> None:
         self._closed = closed
         self.size = len(ranks)
         self.index = ranks.index(rank)
         # Torch's stubs know none of a backend's collectives.
-        self._group: Any = ProcessGroupGloo(PrefixStore(name, store), self.index, self.size, timeout)
+        self._group: Any = ProcessGroupGloo(
+            PrefixStore(name, store), self.index, self.size, timedelta(seconds=connect_s)
+        )
+        self._group._set_default_timeout(timedelta(seconds=call_s))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
 
     def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -170,15 +189,14 @@ class _Group:
 class _Channel:
     """Two levels of groups and the thread that uses them."""
 
-    def __init__(self, layout: Layout, rank: int, name: str, timeout_s: float) -> None:
-        timeout, store = timedelta(seconds=timeout_s), _store()
-        leaders, members = layout.leaders, layout.members
+    def __init__(self, layout: Layout, rank: int, name: str, connect_s: float, call_s: float) -> None:
+        store, leaders, members = _store(), layout.leaders, layout.members
         self._pipelines = len(leaders)
         self._closed = threading.Event()
-        self._pipeline = _Group(members, rank, store, f"{name}/{members[0]}", timeout, self._closed)
+        self._pipeline = _Group(members, rank, store, f"{name}/{members[0]}", connect_s, call_s, self._closed)
         self._leaders = None
         if len(leaders) > 1 and rank in leaders:
-            self._leaders = _Group(leaders, rank, store, f"{name}/leaders", timeout, self._closed)
+            self._leaders = _Group(leaders, rank, store, f"{name}/leaders", connect_s, call_s, self._closed)
         self.worker = _Worker(f"perseus_ds-{name}")
 
     def end(self, timeout_s: float) -> None:
@@ -238,8 +256,8 @@ class Bus:
         self.place = self.layout.members.index(self.rank) * topology.pipelines + topology.pipeline
         self._timeout_s = timeout_s
         self._condense, self._width = condense, width
-        self._rounds = _Channel(self.layout, self.rank, "rounds", timeout_s)
-        self._bulk = _Channel(self.layout, self.rank, "bulk", _BULK_TIMEOUT_S)
+        self._rounds = _Channel(self.layout, self.rank, "rounds", timeout_s, timeout_s)
+        self._bulk = _Channel(self.layout, self.rank, "bulk", timeout_s, _BULK_TIMEOUT_S)
         atexit.register(self._end)
 
     @property

@@ -158,6 +158,9 @@ class Runtime:
 
         assert self.config is not None
         self.rank = attach(self.config, topology, self._earlier)
+        # Once more, as the last registered is called first: before the keeper ends, who is asked what it has to say.
+        atexit.unregister(self._at_exit)
+        atexit.register(self._at_exit)
 
     def _switch_off(self, error: Exception) -> None:
         """An error of ours: clocks reset, one message, and the training goes on without us, on all ranks."""

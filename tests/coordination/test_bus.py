@@ -1,12 +1,19 @@
 """The bus between real processes: two pipelines of two stages."""
 
 import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from by_hand import PROCESSES
 from launching import free_port
 
+from perseus_ds.coordination import bus as bus_module
 from perseus_ds.coordination.bus import Bus
 from perseus_ds.pipeline.events import Topology
 
@@ -68,3 +75,33 @@ def test_an_error_of_the_coordinator_reaches_all_ranks(outcomes):
 
 def test_agreement_lists_every_rank_and_work_is_shared_out_to_leaders_first(outcomes):
     assert all(agreed == [(0, 0), (2, 2), (1, 1), (3, 3)] for *_, agreed in outcomes)
+
+
+def test_every_group_is_given_up_after_the_bus_s_timeout_when_it_cannot_connect(monkeypatch):
+    connect, call = [], []
+
+    class Group:
+        def __init__(self, store, index, size, timeout) -> None:
+            connect.append(timeout)
+
+        def _set_default_timeout(self, timeout) -> None:
+            call.append(timeout)
+
+    store = dist.HashStore()
+    monkeypatch.setattr(bus_module, "_store", lambda: store)
+    monkeypatch.setattr(bus_module, "ProcessGroupGloo", Group)
+    Bus(Topology(0, 1, 0, 1, 0, 1), timeout_s=7.0, condense=lambda rows: rows[0], width=1).close()
+    assert connect == [timedelta(seconds=7)] * 2
+    assert call == [timedelta(seconds=7), timedelta(hours=1)]
+
+
+def test_a_call_may_take_longer_than_connecting() -> None:
+    store, closed = dist.HashStore(), threading.Event()
+
+    def member(rank: int) -> list[float]:
+        group = bus_module._Group([0, 1], rank, store, "late", 1.0, 30.0, closed)
+        time.sleep(2.0 * rank)
+        return group.all_gather(torch.tensor([float(rank)])).flatten().tolist()
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(member, range(2))) == [[0.0, 1.0]] * 2
