@@ -127,7 +127,7 @@ def _wrap_batch(original: Callable[..., Any], integration: Integration, *, train
         if not isinstance(commands, _InstructionMap):
             _hand_on_configuration(engine, listener)
             commands = _InstructionMap(engine, integration)
-            offer_monitor(engine.monitor)
+            offer_monitor(engine)
             integration.replace(engine, "_INSTRUCTION_MAP", commands)
         commands.batch_begins()
         listener.iteration_begin(commands.topology, kwargs.get("num_micro_batches") or engine.micro_batches, training)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,12 +13,12 @@ __all__ = ["WriteEvents", "framework_monitors", "offer_monitor"]
 WriteEvents = Callable[[Sequence[tuple[str, float, int]]], None]
 """Takes rows of (tag, value, step), all of one step."""
 
-_offered: list[Any] = []
+_offered: list[weakref.ref[Any]] = []
 
 
-def offer_monitor(monitor: Any) -> None:
-    """Remember DeepSpeed's monitor of the engine that trains."""
-    _offered[:] = [monitor]
+def offer_monitor(engine: Any) -> None:
+    """Remember the DeepSpeed engine that trains: it has a monitor, and counts the steps that it logs at."""
+    _offered[:] = [weakref.ref(engine)]
 
 
 def framework_monitors(coordinates: bool) -> list[WriteEvents]:
@@ -28,14 +29,24 @@ def framework_monitors(coordinates: bool) -> list[WriteEvents]:
     Args:
         coordinates: Whether this is the first rank.
     """
-    if coordinates and _offered and getattr(_offered[0], "enabled", False):
-        return [_offered[0].write_events]
+    engine = _offered[0]() if _offered else None
+    if coordinates and engine is not None and getattr(engine.monitor, "enabled", False):
+        return [_deepspeed(_offered[0])]
     variables = sys.modules.get("megatron.training.global_vars")
     if variables is None:
         return []
     writers = ((_tensorboard, variables.get_tensorboard_writer()), (_wandb, variables.get_wandb_writer()))
     # There are arguments where there is a writer; their iteration is the checkpoint's.
     return [make(writer, variables.get_args().iteration) for make, writer in writers if writer is not None]
+
+
+def _deepspeed(reference: weakref.ref[Any]) -> WriteEvents:
+    def write_events(rows: Sequence[tuple[str, float, int]]) -> None:
+        if (engine := reference()) is not None:
+            # At the step of the engine's own latest row: W&B would drop an earlier one, or after a later one the next.
+            engine.monitor.write_events([(tag, value, engine.global_samples) for tag, value, _ in rows])
+
+    return write_events
 
 
 def _tensorboard(writer: Any, begin: int) -> WriteEvents:

@@ -12,6 +12,14 @@ from perseus_ds.patches import monitors
 WANDB = Path(__file__).parent / "megatron_lm" / "wandb.py"
 
 
+class Engine:
+    """What counts of DeepSpeed's: its rows' steps are samples, and go on from a checkpoint."""
+
+    def __init__(self, rows, enabled=False):
+        self.monitor = SimpleNamespace(enabled=enabled, write_events=rows.extend)
+        self.global_samples = 480
+
+
 @pytest.fixture(autouse=True)
 def no_monitor(monkeypatch):
     monkeypatch.setattr(monitors, "_offered", [])
@@ -24,14 +32,27 @@ def test_without_any_monitor_there_is_none():
 
 def test_deepspeed_s_monitor_counts_only_when_it_is_switched_on_and_on_the_first_rank():
     rows = []
-    monitor = SimpleNamespace(enabled=False, write_events=rows.extend)
-    monitors.offer_monitor(monitor)
+    engine = Engine(rows)
+    monitors.offer_monitor(engine)
     assert monitors.framework_monitors(coordinates=True) == []
-    monitor.enabled = True
+    engine.monitor.enabled = True
     assert monitors.framework_monitors(coordinates=False) == []
     (write_events,) = monitors.framework_monitors(coordinates=True)
     write_events([("perseus_ds/switches", 3.0, 1)])
-    assert rows == [("perseus_ds/switches", 3.0, 1)]
+    engine.global_samples += 16
+    write_events([("perseus_ds/switches", 4.0, 2)])
+    assert rows == [("perseus_ds/switches", 3.0, 480), ("perseus_ds/switches", 4.0, 496)]
+
+
+def test_an_engine_that_the_user_has_dropped_is_not_kept():
+    rows = []
+    engine = Engine(rows, enabled=True)
+    monitors.offer_monitor(engine)
+    (write_events,) = monitors.framework_monitors(coordinates=True)
+    del engine
+    write_events([("perseus_ds/switches", 3.0, 1)])
+    assert rows == []
+    assert monitors.framework_monitors(coordinates=True) == []
 
 
 def test_megatron_s_writers_get_the_rows_on_the_rank_that_has_them(tmp_path, monkeypatch):

@@ -42,7 +42,9 @@ def test_a_run_s_metrics_reach_prometheus_and_deepspeed_s_tensorboard(finished_r
 
     events = EventAccumulator(str(finished_run.parent / "tensorboard" / "job"))
     events.Reload()
-    written = {event.step: event.value for event in events.Scalars("perseus_ds/energy_joules")}
+    # At the steps of DeepSpeed's own rows: an iteration is agreed on when the next one has ended.
+    steps = [event.step for event in events.Scalars("Train/Samples/train_loss")]
+    written = {steps.index(event.step) - 1: event.value for event in events.Scalars("perseus_ds/energy_joules")}
     recorded = json.loads((finished_run / "iterations.json").read_text())
     energies = {row["iteration"] + 1: row["energy_j"] for row in recorded if row["energy_j"] is not None}
     shared = written.keys() & energies.keys()
