@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from perseus_ds.messages import PerseusError
 
@@ -27,9 +28,22 @@ __all__ = [
 
 
 class _Section(BaseModel):
-    """A part of the file: unknown keys are errors, values never change."""
+    """A part of the file: unknown keys are errors, numbers are finite, values never change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _at_home(cls, value: Any) -> Any:
+        """Read a leading ``~`` as a shell does: no text here begins with one unless it is a path."""
+        if isinstance(value, tuple):
+            return tuple(cls._at_home(one) for one in value)
+        if not isinstance(value, str | Path) or not str(value).startswith("~"):
+            return value
+        expanded = os.path.expanduser(value)
+        if expanded.startswith("~"):
+            raise ValueError("there is no such home directory; write the path in full")
+        return type(value)(expanded)
 
 
 class ObjectiveConfig(_Section):
@@ -215,7 +229,7 @@ class Config(_Section):
         default=1.02, ge=1.0, description="Iteration time beyond this multiple of the plan's: step back."
     )
     bus_timeout_s: float = Field(
-        default=60.0, gt=0, description="Perseus switches itself off when its ranks cannot talk for so long."
+        default=60.0, gt=0, le=86400, description="Perseus switches itself off when its ranks cannot talk for so long."
     )
     device: DeviceConfig = Field(default_factory=DeviceConfig)
     profiling: ProfilingConfig = Field(default_factory=ProfilingConfig)
@@ -242,9 +256,12 @@ def load_config(path: str | Path) -> Config:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
         raise PerseusError("config-missing", file=file) from error
+    except UnicodeDecodeError as error:
+        line = 1 + error.object.count(b"\n", 0, error.start)
+        raise PerseusError("config-not-yaml", file=file, detail=f"line {line} is not UTF-8") from error
     try:
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-01
         raise PerseusError("config-not-yaml", file=file, detail=error) from error
     if data is None:
         raise PerseusError("config-empty", file=file)

@@ -232,13 +232,7 @@ def check_files(config: Config | None) -> Iterator[Finding]:
     if config and config.profiling.cache_dir:
         places["cache directory"] = config.profiling.cache_dir
     for check, path in places.items():
-        base = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
-        if not base.is_dir() or not os.access(base, os.W_OK):
-            error = PerseusError("run-dir-not-writable", file="perseus", path=path, detail=f"{base} is not writable")
-            yield Finding(check, "bad", f"{path}: {base} is not writable", _remedy(error))
-        else:
-            free_gb = shutil.disk_usage(base).free / 1e9
-            yield Finding(check, "good", f"{path}: can be written to, {free_gb:.0f} GB free")
+        yield _place(check, path)
     if config and config.profiling.profile:
         from perseus_ds.profiling.table import read_profile
 
@@ -248,6 +242,20 @@ def check_files(config: Config | None) -> Iterator[Finding]:
             yield _refused("profile", error)
         else:
             yield Finding("profile", "good", f"{config.profiling.profile}: {profile.stages} stages")
+
+
+def _place(check: str, path: Path) -> Finding:
+    """Look whether a directory, which need not exist yet, can be written to."""
+    try:
+        base = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+        if base.is_dir() and os.access(base, os.W_OK | os.X_OK):
+            free_gb = shutil.disk_usage(base).free / 1e9
+            return Finding(check, "good", f"{path}: can be written to, {free_gb:.0f} GB free")
+        detail = f"{base} is not writable"
+    except OSError as error:  # a parent that this user may not enter, a file system that is gone
+        detail = one_line(error)
+    refusal = PerseusError("run-dir-not-writable", file="perseus", path=path, detail=detail)
+    return Finding(check, "bad", f"{path}: {detail}", _remedy(refusal))
 
 
 def _import_quietly(package: str) -> None:

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise PerseusError("plan-bad-value", name="--straggler", value=factor, allowed="1 to 100")
     sizes = [(arguments.microbatches, arguments.pipelines)]
     if arguments.strong_scaling:
-        sizes = _scalings(arguments.microbatches, arguments.pipelines, arguments.schedule)
+        sizes = _scalings(arguments.microbatches, arguments.pipelines, arguments.schedule, len(arguments.straggler))
     rows = [_emulate(arguments, microbatches, pipelines) for microbatches, pipelines in sizes]
     main = next(row for row in rows if row["pipelines"] == arguments.pipelines)
     document = {**main, "seconds": time.perf_counter() - begin}
@@ -67,10 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _scalings(microbatches: int, pipelines: int, schedule: str) -> list[tuple[int, int]]:
-    """Halve and double as often as whole numbers, at most 16 times the pipelines, allow."""
+def _scalings(microbatches: int, pipelines: int, schedule: str, stragglers: int) -> list[tuple[int, int]]:
+    """Halve and double as often as whole numbers, every straggler and at most 16 times the pipelines allow."""
     sizes = [(microbatches, pipelines)]
-    while sizes[0][1] % 2 == 0 and len(sizes) < 3:
+    while sizes[0][1] % 2 == 0 and sizes[0][1] // 2 >= stragglers and len(sizes) < 3:
         sizes.insert(0, (sizes[0][0] * 2, sizes[0][1] // 2))
     while sizes[-1][0] % 2 == 0 and sizes[-1][0] > 2 and sizes[-1][1] < 16 * pipelines and schedule != "interleaved":
         sizes.append((sizes[-1][0] // 2, sizes[-1][1] * 2))

@@ -38,11 +38,12 @@ def run_script(arguments: Sequence[str], launcher_arguments: Sequence[str] = ())
     from perseus_ds.config import load_config
     from perseus_ds.runtime import script_ended
 
+    dry_run = list(arguments[:1]) == ["--dry-run"]
+    arguments = arguments[1:] if dry_run else arguments
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE)
         return 0 if arguments else 2
-    dry_run = arguments[0] == "--dry-run"
-    script, *rest = arguments[1:] if dry_run else arguments
+    script, *rest = arguments
     try:
         config_file, rest = _take_option("--perseus", rest)
         if not Path(script).is_file():

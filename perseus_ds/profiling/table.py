@@ -118,8 +118,10 @@ def split_chunks(profile: Profile, chunks: int) -> Profile:
     """Return the profile of an interleaved pipeline whose chunks share each stage's work evenly.
 
     Raises:
-        PerseusError: The profile has chunks already, and other than ``chunks`` of them.
+        PerseusError: ``chunks`` is below 1, or the profile has chunks already and other than ``chunks`` of them.
     """
+    if chunks < 1:
+        raise PerseusError("plan-bad-value", name="chunks", value=chunks, allowed="whole numbers from 1")
     if profile.chunks == chunks:
         return profile
     if profile.chunks != 1:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +95,19 @@ def test_a_run_directory_on_top_of_a_file_is_bad(tmp_path):
     (tmp_path / "file").write_text("")
     findings = found(check_files(Config(run_dir=tmp_path / "file" / "run")))
     assert findings["run directory"].status == "bad"
+
+
+def test_a_run_directory_where_this_user_may_not_look_is_bad(tmp_path, monkeypatch):
+    from perseus_ds.config import Config
+
+    def exists(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", exists)
+    finding = found(check_files(Config(run_dir=tmp_path / "run")))["run directory"]
+    assert finding.status == "bad"
+    assert "Permission denied" in finding.found
+    assert "may write to" in finding.remedy
 
 
 def test_json_is_all_that_standard_output_holds_and_the_exit_code_tells(tmp_path, capsys):

@@ -105,10 +105,20 @@ def test_emulate_s_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert alone["saving_total"] == pytest.approx(alone["saving_intrinsic"])
 
 
+def test_strong_scaling_keeps_every_straggler(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["emulate", PROFILE, "--microbatches", "4", "--pipelines", "4", "--strong-scaling", "--json"]
+    document = answer(capsys, *arguments, *["--straggler", "1.2"] * 3)
+    assert [row["pipelines"] for row in document["strong_scaling"]] == [4, 8]
+    document = answer(capsys, *arguments, *["--straggler", "1.2"] * 2)
+    assert [row["pipelines"] for row in document["strong_scaling"]] == [2, 4, 8]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--microbatches", "0"], "microbatches: 0 is not allowed"),
+        (["--chunks", "0"], "chunks: 0 is not allowed"),
+        (["--schedule", "interleaved", "--chunks", "-1"], "chunks: -1 is not allowed"),
         (["--blocking-power", "-5"], "blocking power: -5.0 is not allowed"),
         (["--gpus-per-stage", "0"], "GPUs per stage: 0 is not allowed"),
         (["--points", "0"], "--points: 0 is not allowed"),

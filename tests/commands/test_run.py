@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from perseus_ds.cli import main
+
 
 @pytest.mark.parametrize(
     ("arguments", "variables", "code"),
@@ -27,3 +29,9 @@ def test_one_line_says_why_perseus_does_nothing(tmp_path, arguments, variables, 
     assert done.stdout == "trained with ['--steps', '3']\n"
     lines = [line for line in done.stderr.splitlines() if line.startswith("[perseus_ds]")]
     assert [line.rpartition(" ")[2] for line in lines] == ([f"[{code}]"] if code else [])
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--dry-run"], 2), (["--dry-run", "--help"], 0)])
+def test_without_a_script_the_usage_is_told(capsys, arguments, code):
+    assert main(["run", *arguments]) == code
+    assert capsys.readouterr().out.startswith("usage: perseus-ds run [--dry-run] SCRIPT")

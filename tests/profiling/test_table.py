@@ -118,3 +118,6 @@ def test_chunks_share_a_stage_s_work(tmp_path: Path) -> None:
     assert profile.curve(CurveKey(0, Kind.FORWARD, 1))[0][:3] == (1410, 0.025, 10)
     with pytest.raises(PerseusError, match="chunks: 3 is not allowed; allowed: 2, as profiled"):
         split_chunks(profile, 3)
+    for chunks in (0, -1):
+        with pytest.raises(PerseusError, match=f"chunks: {chunks} is not allowed; allowed: whole numbers from 1"):
+            split_chunks(profile, chunks)
