@@ -72,6 +72,11 @@ class Reaction:
         self._guard.step = 0
         self._guard.inflation = max(1.0, book.baseline_s / book.max_time_s)
 
+    def heed(self, agreed: Agreed) -> None:
+        """Take in what was announced; before the first plan book it counts from that book on."""
+        for pipeline, slowdown in agreed.hints.items():
+            self._tracker.announce(pipeline, slowdown)
+
     def unplanned(self) -> None:
         """The iteration that begins has no plan: its time says nothing about one."""
         self._guard.restart()
@@ -83,8 +88,6 @@ class Reaction:
             agreed: The round.
             book: The one in force.
         """
-        for pipeline, slowdown in agreed.hints.items():
-            self._tracker.announce(pipeline, slowdown)
         if agreed.iteration < self._since:
             return Heard()
         condition = self._tracker.update(agreed.slowdowns, agreed.throttled)

@@ -112,7 +112,7 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
     for timed in iteration.operations:
         kind = timed.operation.kind
         begin_s, end_s = iteration.begin_s + timed.begin_s, iteration.begin_s + timed.end_s
-        if kind in _KINDS:
+        if kind in _KINDS and timed.frequency_mhz:  # without a clock of ours it belongs to no curve
             key = CurveKey(stage, _KINDS[kind], timed.operation.chunk)
             spans.append(Span(begin_s, end_s, key, timed.frequency_mhz, iteration.begin_s))
         elif kind not in _WAITS:

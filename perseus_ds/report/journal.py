@@ -48,8 +48,8 @@ class Journal:
         self._ledger = Ledger()
         self._phase: Phase | None = None
         self._plans: tuple[PlanPoint, ...] = ()
-        self._microbatches = 0
-        self._healthy = True
+        self._slow = self._cautious = False
+        self._book: PlanBook | None = None
         self._progress: ProgressLine | None = None
         self._waited_s = self._trained_s = 0.0
         self.directory = directory
@@ -68,10 +68,12 @@ class Journal:
         self._ledger.earlier_baseline = Measurement(baseline["iteration_time_s"], baseline["energy_j"])
         log.info("going on with the profile and plans of an earlier run in %s", self.directory.path)
 
-    def iteration(self, iteration: int, phase: Phase, plans: tuple[PlanPoint, ...]) -> None:
+    def iteration(self, iteration: int, phase: Phase, plans: tuple[PlanPoint, ...], microbatches: int) -> None:
         """An iteration begins."""
-        steady = phase is not Phase.ENFORCING or (self._healthy and self._phase is phase and plans is self._plans)
-        self._ledger.begin(iteration, phase, steady)
+        planned = self._book is not None and self._book.microbatches == microbatches
+        as_before = self._phase is phase and plans is self._plans
+        healthy = not self._slow and not self._cautious
+        self._ledger.begin(iteration, phase, phase is not Phase.ENFORCING or (planned and healthy and as_before))
         if phase is not self._phase:
             self._enter(phase, iteration)
         if phase is Phase.PROFILING and self._progress is not None:
@@ -101,7 +103,10 @@ class Journal:
 
     def book(self, book: PlanBook, iteration: int) -> None:
         """A plan book comes into force."""
-        self._microbatches = book.microbatches
+        if self._book is not None:
+            time_ratio = book.baseline_s / self._book.baseline_s
+            self._ledger.replanned(time_ratio, book.max_energy_j / self._book.max_energy_j)
+        self._book, self._cautious = book, False
         plans = book.choose(np.ones((self._topology.pipelines, self._topology.stages)))
         energy_j, base = book.energy_j(plans), book.peers[0].base
         self._ledger.predicted = Measurement(max(plan.time_s for plan in plans), energy_j)
@@ -120,7 +125,7 @@ class Journal:
 
     def guard(self, caution: float, iteration: int) -> None:
         """The throughput guard has taken a step."""
-        self._healthy = caution == 0.0
+        self._cautious = caution > 0.0
         self._event("guard", iteration, caution=caution)
         if caution > 0.0:
             log.warning("iteration %d: %s", iteration, user_message("guard-step", share=100 * caution))
@@ -139,7 +144,7 @@ class Journal:
             seen_iteration: The last iteration that was looked at.
             iteration: The one that is about to begin.
         """
-        self._healthy = not (slowdowns > 1.0).any()
+        self._slow = bool((slowdowns > 1.0).any())
         for pipeline, stage in np.argwhere(slowdowns > 1.0).tolist():
             if self._open(pipeline, stage) is None:
                 onset = max(seen_iteration - int(lasted[pipeline, stage]) + 1, 0)
@@ -227,7 +232,7 @@ class Journal:
         return {
             "simulated": self._simulated,
             "stages": self._topology.stages,
-            "microbatches": self._microbatches,
+            "microbatches": self._book.microbatches if self._book else 0,
             "pipelines": self._topology.pipelines,
         }
 

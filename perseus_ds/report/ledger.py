@@ -83,7 +83,8 @@ class Ledger:
     Attributes:
         stragglers: In order of onset.
         predicted: What the plan in force without stragglers promises.
-        earlier_baseline: An earlier run's, where this one needs none of its own.
+        earlier_baseline: What counts as the baseline: an earlier run's, where this one needs none of its own, or this
+            one's as the work has become since.
     """
 
     stragglers: list[StragglerRecord] = field(default_factory=list)
@@ -125,7 +126,21 @@ class Ledger:
     @property
     def baseline(self) -> Measurement | None:
         """This run's baseline, or the earlier run's that it goes on from; None before both."""
-        return self.medians(Phase.BASELINE) or self.earlier_baseline
+        return self.earlier_baseline or self.medians(Phase.BASELINE)
+
+    def replanned(self, time_ratio: float, energy_ratio: float) -> None:
+        """Iterations have become more, or less, work: the baseline becomes theirs, and they alone count from now on.
+
+        Args:
+            time_ratio: Iteration time at the highest clock, over what it was.
+            energy_ratio: The same of energy.
+        """
+        if (baseline := self.baseline) is not None:
+            self.earlier_baseline = Measurement(
+                time_ratio * baseline.iteration_time_s, energy_ratio * baseline.energy_j
+            )
+        for row in self._rows.values():
+            row.steady = row.steady and row.phase is not Phase.ENFORCING
 
     def count(self, phase: Phase) -> int:
         """Return how many iterations a phase had."""

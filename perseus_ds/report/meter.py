@@ -40,6 +40,11 @@ class Meter:
         if phase is Phase.BASELINE:
             self._baseline.add(iteration)
 
+    def replanned(self, energy_ratio: float) -> None:
+        """Iterations have become more, or less, work: the baseline is that much more."""
+        if self._baseline_j is not None:
+            self._baseline_j *= energy_ratio
+
     def agreed(self, agreed: Agreed, plans: Sequence[PlanPoint], t_prime_s: float) -> None:
         """All ranks have spoken about an iteration.
 

@@ -76,8 +76,8 @@ def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -
     sets_clocks = all(state.sets_clocks for state in states)
     coordinator = journal = control = None
     if directory is not None:
-        latency_s = median(one.switch_latency_s for one in hardware)
-        coordinator = Coordinator(config, topology, directory, depends, found, peers, latency_s)
+        typical_s = median(one.switch_latency_s for one in hardware)
+        coordinator = Coordinator(config, topology, directory, depends, found, peers, typical_s)
         journal = Journal(config, topology, directory, instrument.describe())
         control = ControlFile(directory.path / "control", topology.pipelines)
         log.info("%s; clocks through %s", instrument.gpu_name, instrument.backend_reason)
@@ -92,7 +92,10 @@ def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -
     pilot = Pilot(config, topology, bus, coordinator, journal, sets_clocks, known)
     sinks = metric_sinks(config, topology, bus.is_coordinator)
     meter = Meter(sinks, topology.pipelines, baseline_j) if sinks else None
-    return Rank(config, topology, bus, instrument, pilot, journal, control, meter)
+    first = (topology.pipeline * topology.stages + topology.stage) * topology.tensor_size
+    shared = hardware[first : first + topology.tensor_size]
+    latency_s = max(one.switch_latency_s for one in shared)
+    return Rank(config, topology, bus, instrument, pilot, latency_s, journal, control, meter)
 
 
 class _State:

@@ -69,6 +69,7 @@ class Pilot:
         self._coming: dict[int, Future[PlanBook | Detours]] = {}
         self._under_way: set[tuple[int, Condition]] = set()
         self._unplanned = (0, 0)
+        self._rescaled = 0  # version of the latest plan book that minds a drift, coming or in force
         self.phase = Phase.WARMUP
         self.profiler: Profiler | None = None
         self.book: PlanBook | None = None
@@ -133,6 +134,7 @@ class Pilot:
         """
         if self.phase is Phase.PROFILING and agreed.field("profiled").all():
             self._begin_solving()
+        self._reaction.heed(agreed)
         while self._version() < agreed.version:
             self._adopt(self._coming.pop(self._version() + 1).result(), iteration)
         if self.book is not None:
@@ -153,7 +155,8 @@ class Pilot:
         self._unplanned = (microbatches, count + 1 if same == microbatches else 1)
         # One more than the trace needs: the first may still differ.
         if self._unplanned[1] == self._config.baseline_iterations + 2:
-            gathered = self._bus.gather(lambda: (self._topology, recent_trace()))
+            trace = recent_trace()  # now: the iterations may be forgotten by the time that the bus comes to it
+            gathered = self._bus.gather(lambda: (self._topology, trace))
             self._request(lambda: self._solver().retrace(gathered.result() or []))
 
     def _begin_solving(self) -> None:
@@ -163,8 +166,12 @@ class Pilot:
         gathered = self._bus.gather(self.profiler.report)
         self._request(lambda: self._solver().solve(gathered.result() or []))
 
-    def _request(self, solve: Callable[[], Draft]) -> None:
-        """Have the coordinator solve, all ranks round, and the next version sent to all; off the trainer's thread."""
+    def _request(self, solve: Callable[[], Draft]) -> int:
+        """Have the coordinator solve, all ranks round, and the next version sent to all; off the trainer's thread.
+
+        Returns:
+            That version.
+        """
         version = max([self._version(), *self._coming]) + 1
         bus, ranks = self._bus, self._topology.world_size
         draft = bus.broadcast(solve)
@@ -172,6 +179,7 @@ class Pilot:
         self._coming[version] = bus.broadcast(
             lambda: self._solver().finish(version, draft.result(), shares.result() or []), prepare=_warm_up
         )
+        return version
 
     def _adopt(self, arrived: PlanBook | Detours, iteration: int) -> None:
         """Put into force what every rank holds."""
@@ -187,28 +195,33 @@ class Pilot:
             self._reaction.adopt(arrived, iteration)
             if self._journal is not None:
                 self._journal.book(arrived, iteration)
+            self._heard_of_stragglers(arrived, iteration - 1, iteration)
         self._choose(self.book, iteration)
 
     def _react(self, agreed: Agreed, book: PlanBook, iteration: int) -> None:
         heard = self._reaction.hear(agreed, book)
         if heard.condition:
-            slowdowns = self._reaction.slowdowns.copy()
-            if self._journal is not None:
-                self._journal.condition(book, slowdowns, self._reaction.lasted, agreed.iteration, iteration)
-            if missing := [one for one in book.missing(slowdowns) if one not in self._under_way]:
-                self._under_way.update(missing)
-                self._request(lambda: self._solver().detours(missing))
+            self._heard_of_stragglers(book, agreed.iteration, iteration)
             self._choose(book, iteration)
-        if (drift := heard.drift) is not None:
+        if (drift := heard.drift) is not None and book.version >= self._rescaled:
             self._drifted(drift, iteration)
         if heard.caution and self.phase is Phase.ENFORCING:
             log.debug("rank %d: iteration %d: caution %.2f", self._topology.rank, iteration, self.caution)
             if self._journal is not None:
                 self._journal.guard(self.caution, iteration)
 
+    def _heard_of_stragglers(self, book: PlanBook, seen_iteration: int, iteration: int) -> None:
+        """Tell who is slow now, and have the plans made that are missing for it."""
+        slowdowns = self._reaction.slowdowns.copy()
+        if self._journal is not None:
+            self._journal.condition(book, slowdowns, self._reaction.lasted, seen_iteration, iteration)
+        if missing := [one for one in book.missing(slowdowns) if one not in self._under_way]:
+            self._under_way.update(missing)
+            self._request(lambda: self._solver().detours(missing))
+
     def _drifted(self, drift: np.ndarray, iteration: int) -> None:
         """The profile fits no more: plan with what has become normal."""
-        self._request(lambda: self._solver().rescale(drift))
+        self._rescaled = self._request(lambda: self._solver().rescale(drift))
         if self._journal is not None:
             self._journal.drift(drift, iteration)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from statistics import fmean
 
 from perseus_ds.config import ProfilingConfig
-from perseus_ds.pipeline.events import OperationKind, Topology
+from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.sweep import Sweep
@@ -15,8 +14,6 @@ from perseus_ds.profiling.worker import AttributionWorker
 from perseus_ds.runtime.measurement import InstructionKey, Measurements, curve_key
 
 __all__ = ["Profiler", "StageReport"]
-
-_INSTRUCTIONS = (OperationKind.FORWARD, OperationKind.BACKWARD)
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,8 @@ class Profiler:
         trace: The median baseline iteration.
         order: Instructions of an iteration in program order.
         clocks_mhz: Supported clocks, descending.
-        switch_latency_s: From a clock request to the new clock.
+        switch_latency_s: From a clock request to the new clock, the same on the tensor-parallel ranks of a stage.
+        instruction_s: Mean duration of an instruction at the highest clock, roughly, the same on all ranks.
         first_iteration: First one that may be used: after the warm-up.
     """
 
@@ -57,6 +55,7 @@ class Profiler:
         order: list[InstructionKey],
         clocks_mhz: tuple[int, ...],
         switch_latency_s: float,
+        instruction_s: float,
         first_iteration: int,
     ) -> None:
         self._topology = topology
@@ -72,7 +71,7 @@ class Profiler:
             clocks_mhz,
             config,
             settle_s=switch_latency_s,
-            instruction_s=fmean(t.duration_s for t in trace.operations if t.operation.kind in _INSTRUCTIONS),
+            instruction_s=instruction_s,
         )
 
     @property
@@ -85,8 +84,12 @@ class Profiler:
         """Iterations swept so far."""
         return self._sweep.iterations
 
-    def next_clocks_mhz(self) -> tuple[int, ...]:
-        """Return the next iteration's clocks, steered by the newest estimates that are ready. Never waits."""
+    def next_clocks_mhz(self, instructions: int) -> list[int]:
+        """Return the next iteration's clocks, steered by the newest estimates that are ready. Never waits.
+
+        Args:
+            instructions: How many the iteration has. Those beyond the order run at the last clock.
+        """
         if self._estimating is not None and self._estimating.done():
             if self._estimating.exception() is None:
                 found = self._estimating.result()
@@ -95,7 +98,8 @@ class Profiler:
         # Tensor-parallel ranks run each clock together: what each estimates on its own must not part them.
         if self._estimating is None and self._sweep.iterations and self._topology.tensor_size == 1:
             self._estimating = self._thread.submit(self._attribute)
-        return self._sweep.next_frequencies()
+        clocks_mhz = self._sweep.next_frequencies()
+        return [*clocks_mhz, *clocks_mhz[-1:] * (instructions - len(clocks_mhz))][:instructions]
 
     def report(self) -> StageReport:
         """Return the profile. Takes up to seconds: call it off the trainer's thread.

@@ -7,6 +7,7 @@ at the begin of i + 2: the bus has a whole iteration to do its work.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from concurrent.futures import Future
@@ -54,6 +55,7 @@ class Rank:
         bus: Its end of the control bus.
         instrument: Its GPU, clock keeper and timer.
         pilot: Decides.
+        switch_latency_s: From a clock request to the new clock on the slowest GPU that shares this one's instructions.
         journal: On the coordinating rank, who writes.
         control: On the coordinating rank, the operators' control file.
         meter: On ranks that write metrics, what writes them.
@@ -66,6 +68,7 @@ class Rank:
         bus: Bus,
         instrument: Instrument,
         pilot: Pilot,
+        switch_latency_s: float,
         journal: Journal | None,
         control: ControlFile | None = None,
         meter: Meter | None = None,
@@ -75,6 +78,7 @@ class Rank:
         self._bus = bus
         self._instrument = instrument
         self._pilot = pilot
+        self._switch_latency_s = switch_latency_s
         self._journal = journal
         self._enforcer = Enforcer(instrument.set_mhz)
         self._recorder = Recorder(instrument.timer, self._enforcer.instruction_ended)
@@ -91,6 +95,7 @@ class Rank:
         self._meter = meter
         self._announcements: deque[tuple[int, float]] = deque()
         self._waited_s = 0.0
+        self._least_iteration_s = math.inf
 
     def announce(self, pipeline: int, slowdown: float) -> None:
         """Tell all ranks with one of the next rounds that a pipeline is, or is no longer, slow."""
@@ -127,9 +132,10 @@ class Rank:
                 self._journal.agreed(agreed)
             if self._meter is not None:
                 self._meter.agreed(agreed, self._pilot.plans, self._pilot.t_prime_s)
-            self._pilot.take(agreed, self._iteration)
+            self._least_iteration_s = min(self._least_iteration_s, agreed.iteration_time_s)
+            self._take(agreed)
         if self._pilot.profiling_due(self._iteration):
-            self._pilot.begin_profiling(self._profiler())
+            self._pilot.begin_profiling(self._profiler(microbatches))
         else:
             self._pilot.baseline_begins(self._iteration)
         self._pilot.begins(microbatches, partial(self._recent_trace, self._iteration))
@@ -140,7 +146,7 @@ class Rank:
         self._open = True
         self._recorder.iteration_begin(clocks_mhz)
         if self._journal is not None:
-            self._journal.iteration(self._iteration, self._pilot.phase, self._pilot.plans)
+            self._journal.iteration(self._iteration, self._pilot.phase, self._pilot.plans, microbatches)
         if self._meter is not None:
             self._meter.iteration(self._iteration, self._pilot.phase)
 
@@ -171,6 +177,14 @@ class Rank:
         if self._journal is not None:
             self._journal.close(self._pilot.phase, clocks.to_json())
         self._bus.close()
+
+    def _take(self, agreed: Agreed) -> None:
+        """Act on what all ranks have said."""
+        before = self._pilot.book
+        self._pilot.take(agreed, self._iteration)
+        book = self._pilot.book
+        if self._meter is not None and before is not None and book is not None and book is not before:
+            self._meter.replanned(book.max_energy_j / before.max_energy_j)
 
     def _collect(self) -> None:
         """Take in what has been measured since the last iteration."""
@@ -240,8 +254,10 @@ class Rank:
             for key, timed in (instructions_of(latest) if latest else ())
         )
 
-    def _profiler(self) -> Profiler:
-        first = self._config.warmup_iterations
+    def _profiler(self, microbatches: int) -> Profiler:
+        """Return the sweep. Ranks that share instructions must choose alike: what it is told is agreed on."""
+        first, topology = self._config.warmup_iterations, self._topology
+        slots = 2 * (microbatches * topology.chunks + topology.stages - 1)  # of 1F1B, roughly those of any schedule
         baseline = range(first, first + self._config.baseline_iterations)
         return Profiler(
             self._config.profiling,
@@ -250,7 +266,8 @@ class Rank:
             self._measurements.trace(baseline, self._topology.stage, self._topology.pipeline),
             self._order,
             self._instrument.clocks_mhz,
-            self._instrument.switch_latency_s,
+            self._switch_latency_s,
+            self._least_iteration_s / slots,
             first,
         )
 
@@ -263,10 +280,10 @@ class Rank:
     def _clocks_mhz(self, microbatches: int) -> list[int]:
         """Return the clock of every instruction of the iteration that begins."""
         highest = [self._instrument.max_mhz] * (2 * microbatches * self._topology.chunks)
+        if self._pilot.phase is Phase.PROFILING and self._pilot.profiler is not None:
+            return self._pilot.profiler.next_clocks_mhz(len(highest))
         if len(self._order) != len(highest):
             return highest
-        if self._pilot.phase is Phase.PROFILING and self._pilot.profiler is not None:
-            return list(self._pilot.profiler.next_clocks_mhz())
         book, plan = self._pilot.book, self._pilot.plan
         if book is None or plan is None or book.microbatches != microbatches:
             return highest

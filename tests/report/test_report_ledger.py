@@ -1,6 +1,8 @@
-"""The ledger of a long training: it forgets old iterations, and no sum."""
+"""The ledger of a long training: it forgets old iterations, no sum, and notices when iterations become others."""
 
 import time
+
+import pytest
 
 from perseus_ds.report.ledger import Ledger, Phase
 
@@ -21,3 +23,22 @@ def test_a_training_of_weeks_neither_fills_the_memory_nor_gets_slower():
     assert summary["late_switches"] == 20_000
     assert summary["switches_per_iteration"] == 10.0
     assert ledger.series()[-1]["iteration"] == len(phases) - 1
+
+
+def test_saving_and_slowdown_are_those_of_iterations_as_large_as_they_are_now():
+    ledger = Ledger()
+
+    def run(phase: Phase, count: int, time_s: float, energy_j: float) -> None:
+        for iteration in range(ledger.last_iteration + 1, ledger.last_iteration + 1 + count):
+            ledger.begin(iteration, phase, steady=True)
+            ledger.measured(iteration, time_s, switches=0.0, late_switches=0.0)
+            ledger.energy(iteration, energy_j)
+
+    run(Phase.BASELINE, 8, 1.0, 1000.0)
+    run(Phase.ENFORCING, 100, 1.0, 850.0)
+    ledger.replanned(time_ratio=2.0, energy_ratio=2.0)  # twice as many micro-batches
+    assert ledger.summary()["saving"] is None
+    run(Phase.ENFORCING, 10, 2.02, 1700.0)
+    summary = ledger.summary()
+    assert summary["saving"] == pytest.approx(0.15)
+    assert summary["slowdown"] == pytest.approx(0.01)

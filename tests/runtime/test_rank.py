@@ -1,4 +1,4 @@
-"""One rank's iterations, when an exception ends one of them and the user's loop goes on."""
+"""One rank's iterations: when an exception ends one of them, and when they grow while they are profiled."""
 
 import time
 from concurrent.futures import Future
@@ -10,6 +10,7 @@ from perseus_ds.config import Config
 from perseus_ds.coordination.signals import condense
 from perseus_ds.pipeline.events import Operation, OperationKind, Topology
 from perseus_ds.profiling.timers import HostTimer
+from perseus_ds.report.ledger import Phase
 from perseus_ds.runtime.pilot import Pilot
 from perseus_ds.runtime.rank import Rank
 
@@ -29,8 +30,9 @@ class LoneBus:
         return future
 
 
-def lone_rank(tmp_path) -> tuple[Rank, LoneBus]:
-    config, topology, bus = Config(run_dir=tmp_path), Topology(0, 1, 0, 1, 0, 1), LoneBus()
+def lone_rank(tmp_path, tensor_size: int = 1, switch_latency_s: float = 0.0) -> tuple[Rank, LoneBus]:
+    config, bus = Config(run_dir=tmp_path), LoneBus()
+    topology = Topology(0, 1, 0, 1, 0, 1, tensor_size=tensor_size)
     instrument = SimpleNamespace(
         timer=HostTimer(),
         max_mhz=CLOCKS_MHZ[0],
@@ -43,12 +45,12 @@ def lone_rank(tmp_path) -> tuple[Rank, LoneBus]:
         operation_end=lambda operation: None,
     )
     pilot = Pilot(config, topology, bus, coordinator=None, journal=None, sets_clocks=False)
-    return Rank(config, topology, bus, instrument, pilot, journal=None), bus
+    return Rank(config, topology, bus, instrument, pilot, switch_latency_s, journal=None), bus
 
 
-def instruction(rank: Rank, kind: OperationKind) -> None:
+def instruction(rank: Rank, kind: OperationKind, takes_s: float = 0.002) -> None:
     rank.operation_begin(Operation(kind, 0))
-    time.sleep(0.002)
+    time.sleep(takes_s)
     rank.operation_end(Operation(kind, 0))
 
 
@@ -70,3 +72,54 @@ def test_an_iteration_that_an_exception_ends_does_not_shift_the_others(tmp_path)
     trace = rank._measurements.trace(range(6), stage=0, pipeline=0)
     assert len(trace.operations) == 2
     assert [row[0] for row in bus.signals] == [0, 1, 2, 3, 4, 5]
+
+
+def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no_clock_of_0_mhz(tmp_path):
+    rank, _ = lone_rank(tmp_path)
+    rank._pilot = SimpleNamespace(
+        book=None,
+        plans=(),
+        plan=None,
+        phase=Phase.BASELINE,
+        profiler=None,
+        t_prime_s=0.0,
+        held_version=lambda: 0,
+        take=lambda agreed, iteration: None,
+        profiling_due=lambda iteration: False,
+        baseline_begins=lambda iteration: True,
+        begins=lambda microbatches, trace: None,
+    )
+
+    def iterate(microbatches: int) -> None:
+        rank.iteration_begin(microbatches, training=True)
+        for kind in (OperationKind.FORWARD, OperationKind.BACKWARD):
+            for _ in range(microbatches):
+                instruction(rank, kind)
+        rank.iteration_end()
+
+    for _ in range(12):
+        iterate(2)
+    rank._pilot.profiler, rank._pilot.phase = rank._profiler(2), Phase.PROFILING
+    for microbatches in (2, 3, 3, 1, 1, 2):
+        iterate(microbatches)
+    assert rank._pilot.profiler.iterations == 6
+    rank._collect()
+    spans = rank._measurements.spans(0, stage=0)
+    assert {span.frequency_mhz for span in spans if span.key is not None} == set(CLOCKS_MHZ)
+    assert all(span.key is not None for span in spans)
+
+
+def test_tensor_parallel_ranks_sweep_alike_whatever_each_has_measured(tmp_path):
+    swept = []
+    for takes_s in (0.001, 0.004):
+        rank, _ = lone_rank(tmp_path, tensor_size=2, switch_latency_s=0.003)
+        for _ in range(12):
+            rank.iteration_begin(microbatches=8, training=True)
+            for kind in [OperationKind.FORWARD] * 8 + [OperationKind.BACKWARD] * 8:
+                instruction(rank, kind, takes_s)
+            rank.iteration_end()
+        rank._collect()
+        rank._least_iteration_s = 0.040  # as agreed on by all ranks
+        profiler = rank._profiler(microbatches=8)
+        swept.append([profiler.next_clocks_mhz(16) for _ in range(10)])
+    assert swept[0] == swept[1]
