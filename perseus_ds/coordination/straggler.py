@@ -69,7 +69,7 @@ class StragglerTracker:
 
     def announce(self, pipeline: int, slowdown: float) -> None:
         """Take an announcement from outside: it counts at the next update, for the whole pipeline, until taken back."""
-        if 0 <= pipeline < len(self._announced):
+        if self._config.enabled and 0 <= pipeline < len(self._announced):
             self._announced[pipeline] = max(slowdown, 1.0)
 
     def update(self, slowdowns: np.ndarray, throttled: np.ndarray | None = None) -> bool:

@@ -261,9 +261,9 @@ class Rank:
         baseline = range(first, first + self._config.baseline_iterations)
         return Profiler(
             self._config.profiling,
-            self._topology,
+            topology,
             self._measurements,
-            self._measurements.trace(baseline, self._topology.stage, self._topology.pipeline),
+            self._measurements.trace(baseline, topology.stage, topology.pipeline),
             self._order,
             self._instrument.clocks_mhz,
             self._switch_latency_s,

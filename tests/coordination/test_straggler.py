@@ -89,6 +89,9 @@ def test_an_announcement_for_a_pipeline_that_is_not_there_is_ignored(tracker):
 def test_switched_off_it_notices_nothing():
     tracker = StragglerTracker(StragglerConfig(enabled=False), pipelines=1, stages=1)
     assert not any(tracker.update(np.array([[2.0]])) for _ in range(5))
+    tracker.announce(0, 1.5)
+    tracker.restart()
+    assert tracker.active == 1.0
 
 
 @pytest.mark.parametrize(
