@@ -16,8 +16,10 @@ from perseus_ds.device import clock_keeper
 from perseus_ds.device.clock_keeper import ClockKeeper
 from perseus_ds.messages import PerseusError
 
+# A shell's background jobs ignore SIGINT and hand that on.
 TRAINER = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from perseus_ds.device.clock_keeper import ClockKeeper
 keeper = ClockKeeper.start()
 keeper.set_mhz(900)
