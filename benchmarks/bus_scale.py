@@ -22,10 +22,10 @@ from rich.table import Table
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.coordinator import slowed_profile
-from perseus_ds.coordination.draft import Draft
-from perseus_ds.coordination.planbook import Detours, Peers, PlanBook, PlanPoint, Route
-from perseus_ds.coordination.reaction import Reaction
-from perseus_ds.coordination.signals import Agreed, Signal, condense, condensed_width
+from perseus_ds.coordination.plan_selector import PlanSelector
+from perseus_ds.coordination.plan_table import FrequencyPlan, PipelineGroup, PlanSet, PlanTable, StragglerPlans
+from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense, condensed_width
+from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
 from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.switching import SwitchCost
 from perseus_ds.pipeline.instruction import Kind
@@ -65,7 +65,7 @@ def tree_broadcast(members: int, size: int) -> Traffic:
 
 def round_traffic(pipelines: int, members: int, stages: int, leader: bool) -> Traffic:
     """Return what a rank sends in a round: a gather, an all-gather of leaders, a broadcast."""
-    own = len(Signal(0).row()) * FLOAT_BYTES
+    own = len(RankStatus(0).row()) * FLOAT_BYTES
     row = condensed_width(stages) * FLOAT_BYTES
     if not leader:  # the busiest follower passes the broadcast on one step less than the leader
         down = tree_broadcast(members, pipelines * row)
@@ -74,21 +74,21 @@ def round_traffic(pipelines: int, members: int, stages: int, leader: bool) -> Tr
     return ring_all_gather(pipelines, row) + tree_broadcast(members, pipelines * row)
 
 
-def plan_point(plan) -> PlanPoint:
+def plan_point(plan) -> FrequencyPlan:
     clocks: list[dict[tuple[Kind, int, int], int]] = [{} for _ in range(STAGES)]
     for one, mhz in plan.frequency_mhz.items():
         clocks[one.stage][one.kind, one.microbatch, one.chunk] = mhz
-    return PlanPoint(plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches)
+    return FrequencyPlan(plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches)
 
 
-def route_of(frontier: Frontier, condition: tuple[float, ...]) -> Route:
+def route_of(frontier: Frontier, condition: tuple[float, ...]) -> PlanSet:
     times_s = np.linspace(frontier.t_min_s, frontier.t_star_s, POINTS)
     points = tuple(plan_point(frontier.plan(t_s)) for t_s in times_s)
-    return Route(condition, frontier.t_min_s, frontier.t_star_s, frontier.t_min_s, points)
+    return PlanSet(condition, frontier.t_min_s, frontier.t_star_s, frontier.t_min_s, points)
 
 
-def make_book() -> tuple[Draft, PlanBook, Detours]:
-    """Return a real plan book, what the ranks round for it, and the addition for one straggler."""
+def make_book() -> tuple[SolvedFrontiers, PlanTable, StragglerPlans]:
+    """Return a real plan table, what the ranks round for it, and the addition for one straggler."""
     shipped = read_profile(PROFILE)
     stages = sorted({key.stage for key in shipped.curves})
     profile = Profile(
@@ -105,22 +105,26 @@ def make_book() -> tuple[Draft, PlanBook, Detours]:
     frontier = solve(problem)
     expected_s = {(key, point.frequency_mhz): point.time_s for key, row in profile.curves.items() for point in row}
     base = route_of(frontier, (1.0,) * STAGES)
-    peers = Peers(dag, fastest_s, base, 1.0, base.t_min_s, 83.64 * STAGES * TENSOR, expected_s)
-    book = PlanBook(1, MICROBATCHES, base.t_min_s, (peers,), ())
+    peers = PipelineGroup(dag, fastest_s, base, 1.0, base.t_min_s, 83.64 * STAGES * TENSOR, expected_s)
+    table = PlanTable(1, MICROBATCHES, base.t_min_s, (peers,), ())
     condition = (1.0, 1.3, *(1.0,) * (STAGES - 2))
     slow = slowed_profile(profile, np.array(condition), problem.stage_power_w)
     healthy = (0, base.slowdowns)
-    draft = Draft({healthy: frontier}, {healthy: frontier.t_min_s}, SwitchCost(), spares_switches=False)
-    return draft, book, Detours(2, {(0, condition): route_of(solve(Problem(dag, slow, 83.64, TENSOR)), condition)})
+    draft = SolvedFrontiers({healthy: frontier}, {healthy: frontier.t_min_s}, SwitchCost(), spares_switches=False)
+    return (
+        draft,
+        table,
+        StragglerPlans(2, {(0, condition): route_of(solve(Problem(dag, slow, 83.64, TENSOR)), condition)}),
+    )
 
 
-def rounding_s(draft: Draft) -> dict[int, float]:
+def rounding_s(draft: SolvedFrontiers) -> dict[int, float]:
     """Return the CPU seconds of the busiest rank, by the number of ranks that round."""
-    draft.round_share(0, POINTS)  # loads the kernels
+    draft.discretize_shard(0, POINTS)  # loads the kernels
     each_s = []
     for number in range(POINTS + 1):
         begin_s = time.thread_time()
-        draft.round_share(number, POINTS + 1)
+        draft.discretize_shard(number, POINTS + 1)
         each_s.append(time.thread_time() - begin_s)
     return {ranks: max(sum(each_s[place::ranks]) for place in range(ranks)) for ranks in (1, 4, 16, 64)}
 
@@ -128,7 +132,7 @@ def rounding_s(draft: Draft) -> dict[int, float]:
 def signals(random: np.random.Generator, ranks: int, iteration: int) -> np.ndarray:
     """Return the floats of a pipeline's ranks, shape (ranks, fields)."""
     slowdowns = 1.0 + 0.01 * random.standard_normal(ranks)
-    return np.array([Signal(iteration, 1.0, 500.0, 1.0, 1.0, slowdown=one).row() for one in slowdowns])
+    return np.array([RankStatus(iteration, 1.0, 500.0, 1.0, 1.0, slowdown=one).row() for one in slowdowns])
 
 
 @dataclass(frozen=True)
@@ -140,14 +144,14 @@ class Cost:
     answer_s: float
 
 
-def measure(pipelines: int, book: PlanBook, detours: Detours) -> Cost:
+def measure(pipelines: int, table: PlanTable, straggler_plans: StragglerPlans) -> Cost:
     """Run the rounds of a job in which one stage becomes slow half-way."""
     random = np.random.default_rng(0)
     ranks = STAGES * TENSOR
-    reaction = Reaction(Config(run_dir=Path("unused")), pipelines, STAGES)
-    book = replace(book, peers_of=(0,) * pipelines)
-    reaction.adopt(book, 0)
-    reaction.choose(book)
+    reaction = PlanSelector(Config(run_dir=Path("unused")), pipelines, STAGES)
+    table = replace(table, peers_of=(0,) * pipelines)
+    reaction.adopt(table, 0)
+    reaction.choose(table)
     rows = np.array([condense(signals(random, ranks, 1), STAGES) for _ in range(pipelines)])
     leader_s, rank_s, answer_s = [], [], []
     slowdown = condensed_width(STAGES) - 2 * STAGES  # column of the first stage's
@@ -160,11 +164,11 @@ def measure(pipelines: int, book: PlanBook, detours: Detours) -> Cost:
         rows[-1, slowdown + 1] = 1.3 if number >= ROUNDS // 2 else 1.0
         rows[:, 0] = number
         begin_s = time.thread_time()
-        heard = reaction.hear(Agreed(rows, STAGES), book)
+        heard = reaction.hear(RoundResult(rows, STAGES), table)
         if heard.condition:
-            book.missing(reaction.slowdowns)
-            book = book.with_detours(detours)
-            reaction.choose(book)
+            table.missing(reaction.slowdowns)
+            table = table.with_straggler_plans(straggler_plans)
+            reaction.choose(table)
         seconds = time.thread_time() - begin_s
         (answer_s if heard.condition else rank_s).append(seconds)
         leader_s.append(condensed_s)
@@ -172,8 +176,8 @@ def measure(pipelines: int, book: PlanBook, detours: Detours) -> Cost:
 
 
 def main() -> None:
-    draft, book, detours = make_book()
-    sizes = [len(zlib.compress(pickle.dumps(sent), 1)) for sent in (book, detours, draft)]
+    draft, table, straggler_plans = make_book()
+    sizes = [len(zlib.compress(pickle.dumps(sent), 1)) for sent in (table, straggler_plans, draft)]
     table = Table(title=f"Bus and coordinator, PP {STAGES} x TP {TENSOR} x DP; one iteration", title_justify="left")
     for heading in (
         "ranks",
@@ -191,7 +195,7 @@ def main() -> None:
     for pipelines in (1, 4, 16, 64, 160):
         leader = round_traffic(pipelines, members, STAGES, leader=True)
         rank = round_traffic(pipelines, members, STAGES, leader=False)
-        cost = measure(pipelines, book, detours)
+        cost = measure(pipelines, table, straggler_plans)
         total_s = cost.leader_s + cost.rank_s
         table.add_row(
             f"{pipelines * members:,}",
@@ -206,9 +210,9 @@ def main() -> None:
         )
     console = Console(width=120)
     console.print(table)
-    peers = book.peers[0]
+    peers = table.peers[0]
     console.print(
-        f"Sent once: plan book of {len(peers.base.points)} plans x {len(peers.dag.instructions)} instructions "
+        f"Sent once: plan table of {len(peers.base.points)} plans x {len(peers.dag.instructions)} instructions "
         f"{sizes[0] / 1e3:.0f} kB; a straggler's own plans {sizes[1] / 1e3:.0f} kB; "
         f"frontiers to round {sizes[2] / 1e3:.0f} kB. Messages and bytes are counted, not sent; CPU time is measured."
     )

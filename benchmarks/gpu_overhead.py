@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from perseus_ds.patches.integration import instruction, reported
 from rich.console import Console
 from rich.table import Table
 
+from perseus_ds.patches.integration import instruction, reported
 from perseus_ds.pipeline.events import Operation, OperationKind
 from perseus_ds.profiling.recorder import Recorder, Timer
 from perseus_ds.profiling.timers import CudaTimer

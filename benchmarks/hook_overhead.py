@@ -14,15 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from perseus_ds.patches.integration import instruction, reported
 from rich.console import Console
 from rich.table import Table
 
 from perseus_ds.device.clock_keeper import ClockKeeper
+from perseus_ds.patches.integration import instruction, reported
 from perseus_ds.pipeline.events import Operation, OperationKind
 from perseus_ds.profiling.recorder import Recorder
 from perseus_ds.profiling.timers import CudaTimer, HostTimer
-from perseus_ds.runtime.enforcer import Enforcer
+from perseus_ds.runtime.frequency_controller import FrequencyController
 from perseus_ds.simulator.driver import SIMULATOR_VARIABLE
 from perseus_ds.simulator.gpu import GpuSpec, create_gpu
 from perseus_ds.simulator.state import state_path
@@ -63,14 +63,14 @@ class _Hooked:
 
 
 def seconds_per_instruction(
-    recorder: Recorder | None, enforcer: Enforcer, clocks_mhz: list[int], repeat: int
+    recorder: Recorder | None, frequency_controller: FrequencyController, clocks_mhz: list[int], repeat: int
 ) -> list[float]:
     """Return the mean cost of an instruction in each of ``repeat`` iterations."""
     hooked = _Hooked(recorder)
     costs_s = []
     for _ in range(repeat):
         if recorder is not None:
-            enforcer.begin(clocks_mhz)
+            frequency_controller.begin(clocks_mhz)
             recorder.iteration_begin(clocks_mhz)
         hooked.microbatch = 0
         begin_s = time.perf_counter()
@@ -93,16 +93,19 @@ def main() -> None:
         os.environ[SIMULATOR_VARIABLE] = directory
         create_gpu(state_path(directory, 0), GpuSpec(clocks_mhz=_CLOCKS_MHZ))
         keeper = ClockKeeper.start()
-        enforcer = Enforcer(keeper.set_mhz)
+        frequency_controller = FrequencyController(keeper.set_mhz)
         on_cuda = CudaTimer(_NoEvent)
         rows = {
             "no listener": (None, same),
-            "recorded, clock stays": (Recorder(HostTimer(), enforcer.instruction_ended), same),
-            "recorded, clock changes every time": (Recorder(HostTimer(), enforcer.instruction_ended), changing),
-            "the same off the trainer's thread": (Recorder(on_cuda, enforcer.instruction_ended), changing),
+            "recorded, clock stays": (Recorder(HostTimer(), frequency_controller.instruction_ended), same),
+            "recorded, clock changes every time": (
+                Recorder(HostTimer(), frequency_controller.instruction_ended),
+                changing,
+            ),
+            "the same off the trainer's thread": (Recorder(on_cuda, frequency_controller.instruction_ended), changing),
         }
         for name, (recorder, clocks_mhz) in rows.items():
-            costs_s = seconds_per_instruction(recorder, enforcer, clocks_mhz, repeat)
+            costs_s = seconds_per_instruction(recorder, frequency_controller, clocks_mhz, repeat)
             high_s = sorted(costs_s)[int(0.95 * (repeat - 1))]
             table.add_row(name, f"{statistics.median(costs_s) * 1e6:.2f} us", f"{high_s * 1e6:.2f} us")
         on_cuda.close()

@@ -73,17 +73,34 @@ def clean_run(python: Path, *arguments: str, **variables: str) -> subprocess.Com
 def test_the_wheel_holds_every_package_and_every_data_file(distributions):
     with zipfile.ZipFile(distributions["wheel"]) as archive:
         held = set(archive.namelist())
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "perseus_ds").rglob("*.py")}
-    patches = {f"perseus_ds/patches/{path.name}" for path in (ROOT / "patches").glob("*.py")}
-    data = {"perseus_ds/py.typed", "perseus_ds/report/page.html"}
-    profiles = {str(path.relative_to(ROOT)) for path in (ROOT / "perseus_ds" / "simulator" / "profiles").iterdir()}
-    assert modules | patches | data | profiles <= held
+    shipped = {".py", ".csv", ".c", ".html", ".typed"}
+    files = [path for path in (ROOT / "perseus_ds").rglob("*.*") if path.suffix in shipped]
+    assert len(files) > 100
+    assert {str(path.relative_to(ROOT)) for path in files} <= held
 
 
-def test_the_source_distribution_can_be_built_from(distributions):
+def test_the_source_distribution_is_the_checkout(distributions):
+    """Tests, documentation and examples too: whoever packages it for a distribution runs and ships them."""
     with tarfile.open(distributions["sdist"]) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "NOTICE", "patches/integration.py"} <= held
+    folders = ("perseus_ds", "tests", "docs", "examples", "benchmarks", "launch_scripts", "requirements")
+    listed = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True)
+    files = {name for name in listed.stdout.splitlines() if (ROOT / name).is_file()}
+    assert len(files) > 200
+    assert files <= held
+    assert {"pyproject.toml", "README.md", "LICENSE", "NOTICE", "Makefile"} <= held
+    assert not [name for name in held if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_every_package_imports_from_a_bare_checkout(tmp_path):
+    """Without an installation: PYTHONPATH alone, as on a cluster whose file system holds the sources."""
+    code = "import perseus_ds, perseus_ds.patches as hooks; print(perseus_ds.__file__, hooks.__file__)"
+    (tmp_path / "perseus_ds").symlink_to(ROOT / "perseus_ds")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert [Path(file).is_relative_to(tmp_path) for file in done.stdout.split()] == [True, True]
 
 
 def test_the_help_comes_at_once(clean_python):

@@ -164,7 +164,7 @@ def check_zeusd(address: str = DEFAULT_ZEUSD_ADDRESS, needed: bool = False) -> F
 
 def check_frameworks() -> Iterator[Finding]:
     """Look whether the installed frameworks are supported and every patch target is there. Imports them."""
-    from perseus_ds.patches import INTEGRATIONS  # pyright: ignore[reportMissingImports] (installed from patches/)
+    from perseus_ds.patches import INTEGRATIONS
 
     installed = False
     for distribution, package in _FRAMEWORKS:

@@ -352,7 +352,7 @@ def _result(value: Any) -> Any:
 def _find_layout(topology: Topology, timeout_s: float) -> Layout:
     """Let every rank know whom it talks to, through the job's key-value store: one write and two reads a rank."""
     store, timeout = _store(), timedelta(seconds=timeout_s)
-    store.set(f"place/{topology.rank}", json.dumps([topology.pipeline, topology.stage, topology.tensor_rank]))
+    store.set(f"place/{topology.rank}", json.dumps([topology.pipeline, topology.stage, topology.shard_rank]))
     if topology.rank == 0:
         keys = [f"place/{rank}" for rank in range(topology.world_size)]
         store.wait(keys, timeout)

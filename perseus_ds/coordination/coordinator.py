@@ -13,9 +13,17 @@ import numpy as np
 
 from perseus_ds.config import Config
 from perseus_ds.console import ProgressLine, log
-from perseus_ds.coordination.draft import Draft, at_highest
-from perseus_ds.coordination.known import Knowledge, numbered, remember
-from perseus_ds.coordination.planbook import Condition, Detours, Peers, PlanBook, PlanPoint, Route, is_slow
+from perseus_ds.coordination.plan_table import (
+    FrequencyPlan,
+    PipelineGroup,
+    PlanSet,
+    PlanTable,
+    StageSlowdowns,
+    StragglerPlans,
+    is_slow,
+)
+from perseus_ds.coordination.resume import ResumeData, numbered, remember
+from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, at_highest
 from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.objectives import Objective, plan_for, target_time_s
 from perseus_ds.frontier.switching import SwitchCost
@@ -32,7 +40,7 @@ __all__ = ["Coordinator", "scaled_profile", "slowed_profile"]
 
 
 class Coordinator:
-    """Solves, and makes plan books of what the ranks have rounded, one after the other.
+    """Solves, and makes plan tables of what the ranks have rounded, one after the other.
 
     Pipelines with the same GPUs are peers: they share a profile and a frontier.
 
@@ -52,7 +60,7 @@ class Coordinator:
         topology: Topology,
         directory: RunDirectory,
         depends: Sequence[Mapping[str, str]],
-        knowledge: Sequence[Knowledge],
+        knowledge: Sequence[ResumeData],
         peers_of: Sequence[int],
         switch_latency_s: float = 0.0,
     ) -> None:
@@ -70,7 +78,7 @@ class Coordinator:
         self._baseline_s = 0.0
         self._begin_s = 0.0
 
-    def solve(self, reports: Sequence[StageReport]) -> Draft:
+    def solve(self, reports: Sequence[StageReport]) -> SolvedFrontiers:
         """Solve what the ranks have handed in.
 
         Args:
@@ -90,7 +98,7 @@ class Coordinator:
             profiles.append((profile, blocking_power_w))
         return self._first(profiles, self._traces([(report.topology, report.trace) for report in reports]))
 
-    def resume(self) -> Draft:
+    def resume(self) -> SolvedFrontiers:
         """Solve what an earlier run has left."""
         profiles = []
         for found in self._knowledge:
@@ -99,7 +107,7 @@ class Coordinator:
             profiles.append((found.profile, found.blocking_power_w))
         return self._first(profiles, [found.traces for found in self._knowledge])
 
-    def detours(self, missing: Sequence[tuple[int, Condition]]) -> Draft:
+    def straggler_plans(self, missing: Sequence[tuple[int, StageSlowdowns]]) -> SolvedFrontiers:
         """Solve for pipelines with slow stages.
 
         Args:
@@ -112,7 +120,7 @@ class Coordinator:
             frontiers[number, condition] = solve(replace(problem, profile=profile), self._config.planner.tolerance)
         return self._draft(frontiers)
 
-    def rescale(self, drift: np.ndarray) -> Draft:
+    def rescale(self, drift: np.ndarray) -> SolvedFrontiers:
         """Solve for a profile that has drifted.
 
         Args:
@@ -126,7 +134,7 @@ class Coordinator:
         log.info("%s", user_message("drift", factor=float(np.median(drift))))
         return self._solved()
 
-    def retrace(self, traces: Sequence[tuple[Topology, StageTrace]]) -> Draft:
+    def retrace(self, traces: Sequence[tuple[Topology, StageTrace]]) -> SolvedFrontiers:
         """Solve for iterations of another number of micro-batches.
 
         Args:
@@ -141,7 +149,7 @@ class Coordinator:
         ]
         return self._solved()
 
-    def round_share(self, draft: Draft, place: int, places: int) -> dict[int, PlanPoint]:
+    def discretize_shard(self, draft: SolvedFrontiers, place: int, places: int) -> dict[int, FrequencyPlan]:
         """Round the coordinator's own share of a draft's plans, and show how far it is.
 
         Args:
@@ -154,21 +162,23 @@ class Coordinator:
         """
         mine = draft.share(place, places)
         if not mine or any(is_slow(condition) for _, condition in draft.frontiers):
-            return draft.round_share(place, places)
+            return draft.discretize_shard(place, places)
         with self._showing("rounding, plans on this rank", len(mine), every=5) as show:
-            return draft.round_share(place, places, show)
+            return draft.discretize_shard(place, places, show)
 
-    def finish(self, version: int, draft: Draft, shares: Sequence[Mapping[int, PlanPoint]]) -> PlanBook | Detours:
+    def finish(
+        self, version: int, draft: SolvedFrontiers, shares: Sequence[Mapping[int, FrequencyPlan]]
+    ) -> PlanTable | StragglerPlans:
         """Make of a draft and its rounded plans what is broadcast.
 
         Args:
-            version: Of the plan book or addition.
+            version: Of the plan table or addition.
             draft: What one of the other methods has returned.
             shares: Every rank's plans.
         """
         routes = draft.routes(shares)
         if any(is_slow(condition) for _, condition in routes):
-            return Detours(version, routes)
+            return StragglerPlans(version, routes)
         peers = tuple(
             self._peers(problem, routes[number, _healthy(problem)]) for number, problem in enumerate(self._problems)
         )
@@ -176,13 +186,15 @@ class Coordinator:
             self._tell(number, frontier, peers[number])
         log.info("plans ready %.1f s after the profile", time.monotonic() - self._begin_s)
         microbatches = 1 + max(instruction.microbatch for instruction in peers[0].dag.instructions)
-        return PlanBook(version, microbatches, self._baseline_s, peers, self._peers_of)
+        return PlanTable(version, microbatches, self._baseline_s, peers, self._peers_of)
 
-    def _first(self, profiles: Sequence[tuple[Profile, float]], traces: Sequence[Sequence[StageTrace]]) -> Draft:
+    def _first(
+        self, profiles: Sequence[tuple[Profile, float]], traces: Sequence[Sequence[StageTrace]]
+    ) -> SolvedFrontiers:
         """Solve for the first time, from profile and blocking power, and from one pipeline's traces, of each peers."""
         self._baseline_s = _baseline_s(traces)
         self._problems = [
-            Problem(dag_from_traces(ours), *profile, self._topology.tensor_size)
+            Problem(dag_from_traces(ours), *profile, self._topology.shard_size)
             for profile, ours in zip(profiles, traces, strict=True)
         ]
         draft = self._solved()
@@ -197,7 +209,7 @@ class Coordinator:
         """Return those of the first pipeline of each peers, one per stage."""
         firsts = [self._peers_of.index(number) for number in range(len(self._knowledge))]
         return [
-            [trace for topology, trace in traces if topology.pipeline == first and topology.tensor_rank == 0]
+            [trace for topology, trace in traces if topology.pipeline == first and topology.shard_rank == 0]
             for first in firsts
         ]
 
@@ -207,7 +219,7 @@ class Coordinator:
     def _write_traces(self, number: int, traces: Sequence[StageTrace]) -> None:
         self._directory.write_json(numbered("trace.json", number), [trace.to_json() for trace in traces])
 
-    def _solved(self) -> Draft:
+    def _solved(self) -> SolvedFrontiers:
         self._begin_s = time.monotonic()
         tolerance, count = self._config.planner.tolerance, len(self._problems)
         frontiers = {}
@@ -230,11 +242,11 @@ class Coordinator:
 
             yield show
 
-    def _draft(self, frontiers: Mapping[tuple[int, Condition], Frontier]) -> Draft:
+    def _draft(self, frontiers: Mapping[tuple[int, StageSlowdowns], Frontier]) -> SolvedFrontiers:
         asked_s = {which: self._asked_s(frontier, which[1]) for which, frontier in frontiers.items()}
-        return Draft(frontiers, asked_s, self._switch_cost, self._spares_switches)
+        return SolvedFrontiers(frontiers, asked_s, self._switch_cost, self._spares_switches)
 
-    def _asked_s(self, frontier: Frontier, condition: Condition) -> float:
+    def _asked_s(self, frontier: Frontier, condition: StageSlowdowns) -> float:
         """Return the time that the objective asks for; where it cannot be met, the closest, and say so."""
         try:
             if self._objective.name == "power_cap":
@@ -245,10 +257,10 @@ class Coordinator:
                 log.warning("%s", user_message("objective-closest", problem=problem))
             return frontier.t_star_s if self._objective.name == "power_cap" else frontier.t_min_s
 
-    def _peers(self, problem: Problem, base: Route) -> Peers:
+    def _peers(self, problem: Problem, base: PlanSet) -> PipelineGroup:
         highest = at_highest(problem)
         fastest_s = [min(p.time_s for p in problem.profile.curve(CurveKey.of(one))) for one in problem.dag.instructions]
-        return Peers(
+        return PipelineGroup(
             dag=problem.dag,
             fastest_s=np.array(fastest_s),
             base=base,
@@ -262,7 +274,7 @@ class Coordinator:
             },
         )
 
-    def _tell(self, number: int, frontier: Frontier, peers: Peers) -> None:
+    def _tell(self, number: int, frontier: Frontier, peers: PipelineGroup) -> None:
         simulated = self._config.simulator is not None
         self._directory.write_json(numbered("frontier.json", number), _frontier_json(frontier, peers, simulated))
         log.info(
@@ -329,11 +341,11 @@ def _baseline_s(traces: Sequence[Sequence[StageTrace]]) -> float:
     return median(trace.iteration_time_s for ours in traces for trace in ours)
 
 
-def _healthy(problem: Problem) -> Condition:
+def _healthy(problem: Problem) -> StageSlowdowns:
     return (1.0,) * problem.dag.stages
 
 
-def _frontier_json(frontier: Frontier, peers: Peers, simulated: bool) -> dict:
+def _frontier_json(frontier: Frontier, peers: PipelineGroup, simulated: bool) -> dict:
     return {
         "simulated": simulated,
         "t_min_s": frontier.t_min_s,

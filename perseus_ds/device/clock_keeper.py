@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perseus_ds import apart
+from perseus_ds import isolated
 from perseus_ds.device.calibration import Calibration
 from perseus_ds.device.gpu import DEFAULT_ZEUSD_ADDRESS, Backend
-from perseus_ds.device.wire import MESSAGE_BYTES, RESET, Request, Sample, Switch, decode
+from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Request, Sample, Switch, decode
 from perseus_ds.messages import PerseusError, user_message
 
-__all__ = ["ClockKeeper", "Drained", "GpuInfo"]
+__all__ = ["ClockKeeper", "GpuInfo", "KeeperUpdate"]
 
 _START_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 3.0
@@ -55,7 +55,7 @@ class GpuInfo:
 
 
 @dataclass(frozen=True)
-class Drained:
+class KeeperUpdate:
     """What the keeper has sent since the last time.
 
     Attributes:
@@ -134,7 +134,7 @@ class ClockKeeper:
             "--min-switch-interval-s": min_switch_interval_s,
             "--cache-dir": cache_dir.absolute() if cache_dir else None,
         }
-        command = [*apart.command("perseus_ds.device.keeper"), *(["--calibrate"] if calibrate else [])]
+        command = [*isolated.command("perseus_ds.device.keeper"), *(["--calibrate"] if calibrate else [])]
         command += [str(text) for option in options.items() if option[1] is not None for text in option]
         try:
             with theirs:
@@ -186,7 +186,7 @@ class ClockKeeper:
         """Ask for the default clocks and return at once."""
         self.set_mhz(RESET)
 
-    def drain(self) -> Drained:
+    def drain(self) -> KeeperUpdate:
         """Return what the keeper has sent since the last time, without waiting."""
         records: list[Any] = []
         while self.alive:
@@ -202,12 +202,12 @@ class ClockKeeper:
             records.extend(decode(message))
         return self._sorted(records)
 
-    def _sorted(self, records: list[Any]) -> Drained:
+    def _sorted(self, records: list[Any]) -> KeeperUpdate:
         for record in records:
             if isinstance(record, dict):
                 self._notice(record["notice"])
         notices, self._notices = tuple(self._notices), []
-        return Drained(
+        return KeeperUpdate(
             tuple(record for record in records if isinstance(record, Sample)),
             tuple(record for record in records if isinstance(record, Switch)),
             notices,
@@ -234,7 +234,7 @@ class ClockKeeper:
             gpu = self.info.name if hasattr(self, "info") else "GPU"  # before its greeting nothing is known of it
             self._notice(user_message("keeper-reset", gpu=gpu, detail=error))
 
-    def close(self) -> Drained:
+    def close(self) -> KeeperUpdate:
         """Reset the clocks and end the keeper; a second call does nothing.
 
         Returns:

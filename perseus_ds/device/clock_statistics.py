@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from perseus_ds.device.clock_keeper import Drained
+from perseus_ds.device.clock_keeper import KeeperUpdate
 from perseus_ds.device.gpu import throttle_text
 
 __all__ = ["ClockStatistics"]
@@ -43,9 +43,9 @@ class ClockStatistics:
     latencies_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _sampled_s: float = math.inf
 
-    def add(self, drained: Drained) -> None:
+    def add(self, update: KeeperUpdate) -> None:
         """Count what the keeper has sent."""
-        for switch in drained.switches:
+        for switch in update.switches:
             self.switches += 1
             self.superseded += switch.superseded
             if not math.isnan(switch.reached_s):
@@ -53,7 +53,7 @@ class ClockStatistics:
                 self.latencies_s.append(switch.reached_s - switch.applied_s)
             elif switch.actual_mhz:
                 self.not_reached += 1
-        for sample in drained.samples:
+        for sample in update.samples:
             self.samples += 1
             if sample.throttle_reasons:
                 self.throttled_samples += 1

@@ -23,9 +23,9 @@ from typing import Any
 from perseus_ds.device.calibration import calibrated
 from perseus_ds.device.gpu import PERMANENT, Gpu, reset_patiently
 from perseus_ds.device.opening import OpenedGpu, open_gpu
-from perseus_ds.device.outbox import Outbox
+from perseus_ds.device.protocol import RESET, Request, Switch, encode
+from perseus_ds.device.send_queue import SendQueue
 from perseus_ds.device.watcher import Watcher
-from perseus_ds.device.wire import RESET, Request, Switch, encode
 from perseus_ds.messages import PerseusError, user_message
 
 __all__ = ["main"]
@@ -40,15 +40,17 @@ class _Setter:
     Args:
         gpu: The GPU.
         pipe: Socket to the trainer.
-        outbox: Where messages go.
+        send_queue: Where messages go.
         watcher: Told of every clock that was set.
         min_interval_s: Least time between two requests to the driver.
     """
 
-    def __init__(self, gpu: Gpu, pipe: socket.socket, outbox: Outbox, watcher: Watcher, min_interval_s: float) -> None:
+    def __init__(
+        self, gpu: Gpu, pipe: socket.socket, send_queue: SendQueue, watcher: Watcher, min_interval_s: float
+    ) -> None:
         self._gpu = gpu
         self._pipe = pipe
-        self._outbox = outbox
+        self._send_queue = send_queue
         self._watcher = watcher
         self._min_interval_s = min_interval_s
         self._refused = False
@@ -97,7 +99,7 @@ class _Setter:
                 self._gpu.lock_clock(request.mhz)
         except PerseusError as error:
             self._refused = error.code in PERMANENT
-            self._outbox.tell(error.code, str(error))
+            self._send_queue.tell(error.code, str(error))
             return False
         self._watcher.expect(Switch(request.requested_s, time.monotonic(), math.nan, request.mhz, 0, superseded))
         return True
@@ -155,29 +157,29 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _keep(opened: OpenedGpu, pipe: socket.socket, options: argparse.Namespace, greeting: dict[str, Any]) -> None:
     """Serve the trainer; give the clocks back whatever ends it."""
-    gpu, outbox, stopping = opened.gpu, Outbox(pipe), threading.Event()
+    gpu, send_queue, stopping = opened.gpu, SendQueue(pipe), threading.Event()
     try:
-        calibration = calibrated(gpu, options.calibrate, options.cache_dir, outbox.tell)
-        outbox.put({**greeting, "calibration": calibration._asdict()})
-        outbox.flush()
-        watcher = Watcher(gpu, outbox, calibration)
+        calibration = calibrated(gpu, options.calibrate, options.cache_dir, send_queue.tell)
+        send_queue.put({**greeting, "calibration": calibration._asdict()})
+        send_queue.flush()
+        watcher = Watcher(gpu, send_queue, calibration)
         threading.Thread(target=watcher.watch, args=(options.poll_s, stopping), daemon=True).start()
-        _Setter(gpu, pipe, outbox, watcher, options.min_switch_interval_s).serve()
+        _Setter(gpu, pipe, send_queue, watcher, options.min_switch_interval_s).serve()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         stopping.set()
-        _give_back(gpu, outbox)
-        outbox.close()
+        _give_back(gpu, send_queue)
+        send_queue.close()
 
 
-def _give_back(gpu: Gpu, outbox: Outbox) -> None:
+def _give_back(gpu: Gpu, send_queue: SendQueue) -> None:
     """Reset the clocks, or say that it could not be done."""
     try:
         reset_patiently(gpu)
     except PerseusError as error:
         if error.code != "nvml-gpu-is-lost":  # which has no clocks any more
             line = user_message("keeper-reset", gpu=f"{gpu.name} {gpu.uuid}", detail=error)
-            outbox.tell("keeper-reset", line)
+            send_queue.tell("keeper-reset", line)
 
 
 def _greeting(opened: OpenedGpu) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
 from perseus_ds.device.gpu import Gpu, is_reached, throttle_text
-from perseus_ds.device.outbox import Outbox
-from perseus_ds.device.wire import RESET, Sample, Switch
+from perseus_ds.device.protocol import RESET, Sample, Switch
+from perseus_ds.device.send_queue import SendQueue
 from perseus_ds.messages import PerseusError, user_message
 
 __all__ = ["Watcher"]
@@ -27,17 +27,17 @@ class _Reading(NamedTuple):
 
 
 class Watcher:
-    """Reads a GPU over and over, on a thread of its own, and puts what changes into the outbox.
+    """Reads a GPU over and over, on a thread of its own, and puts what changes into the send_queue.
 
     Args:
         gpu: The GPU.
-        outbox: Where samples, switches and messages go.
+        send_queue: Where samples, switches and messages go.
         calibration: What the GPU's model is like.
     """
 
-    def __init__(self, gpu: Gpu, outbox: Outbox, calibration: Calibration) -> None:
+    def __init__(self, gpu: Gpu, send_queue: SendQueue, calibration: Calibration) -> None:
         self._gpu = gpu
-        self._outbox = outbox
+        self._send_queue = send_queue
         self._calibration = calibration
         self._expected: Switch | None = None
         self._expected_lock = threading.Lock()
@@ -50,11 +50,11 @@ class Watcher:
         with self._expected_lock:
             before, self._expected = self._expected, switch
         if before is not None:
-            self._outbox.put(before)
+            self._send_queue.put(before)
 
     def tell(self, code: str, **values: object) -> None:
-        """Put a catalogue message about this GPU into the outbox, once per code."""
-        self._outbox.tell(code, user_message(code, gpu=f"{self._gpu.name} {self._gpu.uuid}", **values))
+        """Put a catalogue message about this GPU into the send_queue, once per code."""
+        self._send_queue.tell(code, user_message(code, gpu=f"{self._gpu.name} {self._gpu.uuid}", **values))
 
     def watch(self, poll_s: float, stopping: threading.Event) -> None:
         """Read the GPU until told to stop.
@@ -69,10 +69,10 @@ class Watcher:
                 try:
                     look()
                 except PerseusError as error:
-                    self._outbox.tell(error.code, str(error))
+                    self._send_queue.tell(error.code, str(error))
             if time.monotonic() - flushed_s >= _FLUSH_S:
                 flushed_s = time.monotonic()
-                self._outbox.flush()
+                self._send_queue.flush()
 
     def _read_counter(self) -> None:
         """See whether the energy counter has moved."""
@@ -90,14 +90,14 @@ class Watcher:
             self.tell("counter-restarted", lost_j=last.energy_j - energy_j)
             self._restarted_at_j += last.energy_j
         middle_s = (last.begin_s + now_s) / 2.0
-        self._outbox.put(Sample(middle_s, energy_j + self._restarted_at_j, now_s - middle_s, *self._clock()))
+        self._send_queue.put(Sample(middle_s, energy_j + self._restarted_at_j, now_s - middle_s, *self._clock()))
 
     def _clock(self) -> tuple[int, int]:
         """Return SM clock and throttle reasons, zeros where they cannot be read."""
         try:
             return self._gpu.sm_clock_mhz(), self._gpu.throttle_reasons()
         except PerseusError as error:
-            self._outbox.tell(error.code, str(error))
+            self._send_queue.tell(error.code, str(error))
             return 0, 0
 
     def _read_back(self) -> None:
@@ -118,4 +118,4 @@ class Watcher:
             if self._expected is not switch:
                 return
             self._expected = None
-        self._outbox.put(seen)
+        self._send_queue.put(seen)

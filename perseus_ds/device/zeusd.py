@@ -97,7 +97,7 @@ def ask_zeusd(address: str, method: str, path: str) -> tuple[int, str]:
     Args:
         address: UNIX socket, or ``host:port``.
         method: HTTP method.
-        path: Route and query.
+        path: PlanSet and query.
 
     Returns:
         HTTP status and body.

@@ -10,7 +10,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from perseus_ds import apart
+from perseus_ds import isolated
 from perseus_ds.frontier.flow import advance
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.solver import solve
@@ -19,7 +19,7 @@ from perseus_ds.pipeline.instruction import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile
 
-__all__ = ["compile_apart", "compile_kernels"]
+__all__ = ["compile_isolated", "compile_kernels"]
 
 _NICENESS = 10
 _TIMEOUT_S = 300.0
@@ -35,13 +35,13 @@ def compile_kernels() -> None:
     switch_aware_plan(frontier, middle_s, SwitchCost(latency_s=0.01))
 
 
-def compile_apart() -> None:
+def compile_isolated() -> None:
     """Have the kernels compiled by another process, and wait for it; nothing to do where that was done before."""
     if _are_kept():
         return
     try:
         subprocess.run(
-            apart.command("perseus_ds.frontier.kernels"),
+            isolated.command("perseus_ds.frontier.kernels"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

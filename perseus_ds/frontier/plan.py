@@ -109,7 +109,7 @@ def evaluate(problem: Problem, frequency_mhz: Sequence[int] | IntArray, lower_bo
     Args:
         problem: What is planned.
         frequency_mhz: Of each instruction, shape (instructions,).
-        lower_bound_j: Known bound for the plan's iteration time; 0 when none is known.
+        lower_bound_j: Resumable bound for the plan's iteration time; 0 when none is known.
 
     Raises:
         PerseusError: A frequency was not measured.

@@ -117,7 +117,7 @@ def evaluate_delayed(problem: Problem, frequency_mhz: IntArray, latency_s: float
         problem: What is planned.
         frequency_mhz: Of each instruction, shape (instructions,).
         latency_s: From the request, at an instruction's begin, to the new clock.
-        lower_bound_j: Known bound for the plan's iteration time; 0 when none is known.
+        lower_bound_j: Resumable bound for the plan's iteration time; 0 when none is known.
 
     Raises:
         PerseusError: A frequency was not measured.

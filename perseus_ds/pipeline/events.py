@@ -78,8 +78,8 @@ class Topology:
         pipelines: Number of data-parallel replicas.
         stage: Pipeline stage, ``0 … stages - 1``.
         stages: Number of stages.
-        tensor_rank: Rank within the stage's tensor-parallel group.
-        tensor_size: Tensor-parallel ranks per stage.
+        shard_rank: Rank within the stage's tensor-parallel group.
+        shard_size: Tensor-parallel ranks per stage.
         chunks: Model chunks (virtual stages) per stage.
         framework: Name and version, such as ``"deepspeed 0.19.8"``.
         fingerprint: What a profile depends on: the model's shape, micro-batch size, precision.
@@ -91,8 +91,8 @@ class Topology:
     pipelines: int
     stage: int
     stages: int
-    tensor_rank: int = 0
-    tensor_size: int = 1
+    shard_rank: int = 0
+    shard_size: int = 1
     chunks: int = 1
     framework: str = ""
     fingerprint: str = ""

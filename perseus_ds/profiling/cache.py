@@ -48,7 +48,7 @@ def fingerprint(topology: Topology, gpu_name: str, driver_version: str) -> dict[
         gpu_name: NVML's name of the GPU model.
         driver_version: NVML's driver version.
     """
-    layout = f"pp{topology.stages} tp{topology.tensor_size} chunks{topology.chunks}"
+    layout = f"pp{topology.stages} tp{topology.shard_size} chunks{topology.chunks}"
     return {
         "model": topology.fingerprint,
         "layout": layout,

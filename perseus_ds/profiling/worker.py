@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from perseus_ds import apart
+from perseus_ds import isolated
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.energy import Attribution, Span, attribute
 
@@ -58,7 +58,7 @@ class AttributionWorker:
     def _ask(self, question: Any) -> Attribution | None:
         if self._process is None:
             self._process = subprocess.Popen(
-                apart.command("perseus_ds.profiling.worker"),
+                isolated.command("perseus_ds.profiling.worker"),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **_ONE_THREAD},

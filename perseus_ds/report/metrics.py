@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from perseus_ds.coordination.signals import Agreed
+from perseus_ds.coordination.rounds import RoundResult
 from perseus_ds.rundir import write_atomically
 
 __all__ = ["METRICS", "FrameworkMonitor", "Metrics", "PrometheusTextfile", "Sink", "measured_values"]
@@ -94,22 +94,22 @@ class Metrics:
                 self._complain(f"{type(sink).__name__}: {error}")
 
 
-def measured_values(agreed: Agreed, switches: float, baseline_j: float | None) -> dict[str, float]:
+def measured_values(round_result: RoundResult, switches: float, baseline_j: float | None) -> dict[str, float]:
     """Return the metrics of an iteration that come from measuring it.
 
     Args:
-        agreed: What all ranks have said about it.
+        round_result: What all ranks have said about it.
         switches: Clock switches of one pipeline.
         baseline_j: The baseline's median energy; None while not known.
     """
-    energy_j = agreed.pipeline_energy_j
+    energy_j = round_result.pipeline_energy_j
     return {
-        "iteration_time_seconds": agreed.iteration_time_s,
+        "iteration_time_seconds": round_result.iteration_time_s,
         "energy_joules": energy_j,
         "saving_ratio": 1.0 - energy_j / baseline_j if baseline_j else float("nan"),
         "switches": switches,
-        "late_switches": float(agreed.field("late_switches").sum()),
-        "throttled_seconds": float(agreed.field("throttled_s").sum()),
+        "late_switches": float(round_result.field("late_switches").sum()),
+        "throttled_seconds": float(round_result.field("throttled_s").sum()),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perseus_ds.config import Config
-from perseus_ds.patches.monitors import framework_monitors  # pyright: ignore[reportMissingImports] (from patches/)
+from perseus_ds.patches.monitors import framework_monitors
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.report.metrics import FrameworkMonitor, PrometheusTextfile, Sink
 

@@ -20,14 +20,14 @@ from perseus_ds.rundir import check_writable
 from perseus_ds.runtime.simulation import profile_file
 
 if TYPE_CHECKING:
-    from perseus_ds.runtime.rank import Rank
+    from perseus_ds.runtime.session import RankSession
 
-__all__ = ["DISABLE_VARIABLE", "Runtime", "announce_straggler", "script_ended", "start"]
+__all__ = ["DISABLE_VARIABLE", "PerseusListener", "announce_straggler", "script_ended", "start"]
 
 DISABLE_VARIABLE = "PERSEUS_DS_DISABLE"
 """Environment variable: 1 turns everything off."""
 
-_runtime: Runtime | None = None
+_listener: PerseusListener | None = None
 
 
 def start(config: Config | None) -> None:
@@ -39,32 +39,32 @@ def start(config: Config | None) -> None:
     Raises:
         PerseusError: A framework that is already imported is not supported, or the run directory is not writable.
     """
-    global _runtime
+    global _listener
     if os.environ.get(DISABLE_VARIABLE) == "1":
         _say("disabled")
         return
-    if _runtime is None:
-        from perseus_ds.patches import install_all  # pyright: ignore[reportMissingImports] (installed from patches/)
+    if _listener is None:
+        from perseus_ds.patches import install_all
 
-        _runtime = Runtime()
-        install_all(_runtime, on_unsupported=config.on_unsupported if config else "error")
+        _listener = PerseusListener()
+        install_all(_listener, on_unsupported=config.on_unsupported if config else "error")
     if config is not None:
-        _runtime.configure(config)
+        _listener.configure(config)
 
 
 def announce_straggler(pipeline: int, slowdown: float) -> None:
     """Put a hint on the bus with this rank's next round; without effect while Perseus is off."""
-    if _runtime is not None and _runtime.rank is not None:
-        _runtime.rank.announce(pipeline, slowdown)
+    if _listener is not None and _listener.rank is not None:
+        _listener.rank.announce(pipeline, slowdown)
 
 
 def script_ended() -> None:
     """Say so where a script has come to its end and Perseus had nothing to do."""
-    if _runtime is not None:
-        _runtime.tell_if_idle()
+    if _listener is not None:
+        _listener.tell_if_idle()
 
 
-class Runtime:
+class PerseusListener:
     """The listener of all patches, one per process.
 
     Attributes:
@@ -74,7 +74,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.config: Config | None = None
-        self.rank: Rank | None = None
+        self.rank: RankSession | None = None
         self._earlier: Path | None = None
         self._off = False
         self._told_idle = False

@@ -96,7 +96,7 @@ class Profiler:
                 self._sweep.observe(found.curves, found.blocking_power_w)
             self._estimating = None
         # Tensor-parallel ranks run each clock together: what each estimates on its own must not part them.
-        if self._estimating is None and self._sweep.iterations and self._topology.tensor_size == 1:
+        if self._estimating is None and self._sweep.iterations and self._topology.shard_size == 1:
             self._estimating = self._thread.submit(self._attribute)
         clocks_mhz = self._sweep.next_frequencies()
         return [*clocks_mhz, *clocks_mhz[-1:] * (instructions - len(clocks_mhz))][:instructions]

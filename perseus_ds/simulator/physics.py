@@ -91,7 +91,7 @@ def advance(gpu: GpuDynamic, nature: Nature, curves: Sequence[Curve], now_s: flo
         if gpu.pending_count and gpu.pending[0].effective_s <= until_s:
             _take_effect(gpu)
         if until_s >= gpu.meter_s:
-            _meter(gpu, nature)
+            _metrics_writer(gpu, nature)
 
 
 def _take_effect(gpu: GpuDynamic) -> None:
@@ -102,7 +102,7 @@ def _take_effect(gpu: GpuDynamic) -> None:
     gpu.pending_count -= 1
 
 
-def _meter(gpu: GpuDynamic, nature: Nature) -> None:
+def _metrics_writer(gpu: GpuDynamic, nature: Nature) -> None:
     """End the counter's sampling window or its period."""
     if gpu.meter_sampling:
         gpu.meter_sample_j = gpu.energy_j

@@ -74,7 +74,7 @@ def test_an_error_of_the_coordinator_reaches_all_ranks(outcomes):
 
 
 def test_agreement_lists_every_rank_and_work_is_shared_out_to_leaders_first(outcomes):
-    assert all(agreed == [(0, 0), (2, 2), (1, 1), (3, 3)] for *_, agreed in outcomes)
+    assert all(round_result == [(0, 0), (2, 2), (1, 1), (3, 3)] for *_, round_result in outcomes)
 
 
 def test_every_group_is_given_up_after_the_bus_s_timeout_when_it_cannot_connect(monkeypatch):

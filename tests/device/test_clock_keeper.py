@@ -135,11 +135,11 @@ def test_a_trainer_that_does_not_listen_for_long_gets_everything_later(make_gpus
     keeper.set_mhz(1410)
     wait_for(lambda: gpu.sm_clock_mhz() == 1410)
     time.sleep(0.2)
-    drained = keeper.drain()
-    requested_s = [switch.requested_s for switch in drained.switches]
+    update = keeper.drain()
+    requested_s = [switch.requested_s for switch in update.switches]
     assert requested_s == sorted(requested_s)
-    assert len(drained.switches) + len(drained.samples) > 300  # more than a socket holds messages
-    assert 600 < sum(1 + switch.superseded for switch in drained.switches) <= 801
+    assert len(update.switches) + len(update.samples) > 300  # more than a socket holds messages
+    assert 600 < sum(1 + switch.superseded for switch in update.switches) <= 801
     keeper.close()
 
 

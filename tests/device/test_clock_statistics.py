@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from perseus_ds.device.clock_keeper import Drained
+from perseus_ds.device.clock_keeper import KeeperUpdate
 from perseus_ds.device.clock_statistics import ClockStatistics
-from perseus_ds.device.wire import Sample, Switch
+from perseus_ds.device.protocol import Sample, Switch
 
 
 def test_switches_are_reached_or_not_or_replaced_before_a_look():
@@ -15,8 +15,8 @@ def test_switches_are_reached_or_not_or_replaced_before_a_look():
     replaced = Switch(1.0, 1.001, math.nan, 1200, 0, 3)
     throttled = Switch(2.0, 2.001, math.nan, 1200, 1050, 0)
     samples = [Sample(float(n), 10.0 * n, 0.001, 1050, 0x40 if n == 3 else 0) for n in range(4)]
-    statistics.add(Drained(samples=tuple(samples[:2]), switches=(*reached, replaced), notices=()))
-    statistics.add(Drained(samples=tuple(samples[2:]), switches=(throttled,), notices=()))
+    statistics.add(KeeperUpdate(samples=tuple(samples[:2]), switches=(*reached, replaced), notices=()))
+    statistics.add(KeeperUpdate(samples=tuple(samples[2:]), switches=(throttled,), notices=()))
     assert statistics.throttled_s == pytest.approx(1.0)
     assert statistics.to_json() == {
         "switches": 102,

@@ -165,8 +165,8 @@ def test_a_keeper_that_hangs_never_holds_the_trainer_up(gpu):
     for number in range(5000):
         keeper.set_mhz(1200 if number % 2 else 900)
     assert time.monotonic() - begin_s < 2.0
-    drained = keeper.drain()
-    assert ["[keeper-full]" in notice for notice in drained.notices] == [True]
+    update = keeper.drain()
+    assert ["[keeper-full]" in notice for notice in update.notices] == [True]
     keeper.close()
     assert is_gone(keeper.info.pid)
     wait_for(lambda: not gpu.is_locked())

@@ -18,9 +18,9 @@ def train_for_s(keeper, seconds):
         for mhz in (900, 1200):
             keeper.set_mhz(mhz)
             time.sleep(0.03)
-        drained = keeper.drain()
-        notices += drained.notices
-        samples += drained.samples
+        update = keeper.drain()
+        notices += update.notices
+        samples += update.samples
     return notices, samples
 
 
@@ -139,8 +139,8 @@ def test_a_clock_that_is_not_reached_is_told_once_with_the_reason(gpu):
     notices = []
     end_s = time.monotonic() + 1.5
     while time.monotonic() < end_s:
-        drained = keeper.drain()
-        notices += drained.notices
+        update = keeper.drain()
+        notices += update.notices
         time.sleep(0.05)
     assert len(notices) == 1
     assert "asked for 1200 MHz, runs at 900 MHz: hardware thermal slowdown" in notices[0]

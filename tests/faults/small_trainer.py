@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 
 import perseus_ds
-from perseus_ds.coordination import bus, coordinator, draft
+from perseus_ds.coordination import bus, coordinator, solved_frontiers
 from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Topology, Transfer
-from perseus_ds.runtime import Runtime, listener
+from perseus_ds.runtime import PerseusListener, listener
 
 PIPELINES, STAGES, MICROBATCHES, WIDTH = 2, 2, 3, 8
 FAULT_AT = 30
@@ -71,7 +71,7 @@ class Stage:
 class Telling:
     """``with tell(kind, ...)``: the operation's begin and end reach the listener."""
 
-    def __init__(self, runtime: Runtime | None, stage: int) -> None:
+    def __init__(self, runtime: PerseusListener | None, stage: int) -> None:
         self.runtime, self.peer = runtime, 1 - stage
 
     def __call__(self, kind, microbatch=-1, transfer=None):
@@ -96,10 +96,10 @@ def break_coordinator() -> None:
 
 
 def break_rounding() -> None:
-    def round_share(*_):
+    def discretize_shard(*_):
         raise ValueError("made to fail")
 
-    draft.Draft.round_share = round_share
+    solved_frontiers.SolvedFrontiers.discretize_shard = discretize_shard
 
 
 def damage_broadcasts() -> None:
@@ -115,12 +115,12 @@ def damage_broadcasts() -> None:
     bus._Group.broadcast = damaged
 
 
-def fall_silent(runtime: Runtime) -> None:
+def fall_silent(runtime: PerseusListener) -> None:
     """From now on this rank takes no part in any round, and waits for none."""
     quiet: Future = Future()
-    assert runtime.rank is not None
-    runtime.rank._bus.post = lambda row: quiet
-    runtime.rank._consult = lambda: None
+    assert runtime.session is not None
+    runtime.session._bus.post = lambda row: quiet
+    runtime.session._consult = lambda: None
 
 
 def orders(results: Path) -> str:
@@ -141,7 +141,7 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
     rank = dist.get_rank()
     stage = Stage(rank)
     perseus_ds.install(results / "perseus.yaml")
-    runtime = listener._runtime  # none where Perseus is disabled
+    runtime = listener._listener  # none where Perseus is disabled
     if runtime is not None and (results / "checkpoint").exists():
         runtime.checkpoint_loaded(str(results / "checkpoint"))
     if fault == "coordinator" and rank == victim:
@@ -177,7 +177,7 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
             if fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if fault == "error" and runtime is not None:
-                runtime.rank._recorder.operation_begin = None
+                runtime.session._recorder.operation_begin = None
             if fault == "silence" and runtime is not None:
                 fall_silent(runtime)
         microbatches = MICROBATCHES + 2 * (order == "larger")
@@ -193,7 +193,7 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
     result = {
         "digest": digest,
         "longest_s": max(times_s[1:]),
-        "on": runtime is not None and runtime.rank is not None,
+        "on": runtime is not None and runtime.session is not None,
     }
     (results / f"{rank}.json").write_text(json.dumps(result))
     dist.destroy_process_group()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from hook_spy import Spy, write
+
 from perseus_ds.patches import install_all, uninstall_all
 
 MICROBATCHES = 4

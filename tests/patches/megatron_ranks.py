@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import megatron_shim  # noqa: F401
 import torch
 from hook_spy import Spy, write
-from perseus_ds.patches import install_all, uninstall_all
 
 from perseus_ds.messages import PerseusError
+from perseus_ds.patches import install_all, uninstall_all
 
 MICROBATCHES, SEQUENCE, BATCH, HIDDEN = 8, 4, 2, 8
 spy = Spy()

@@ -51,7 +51,7 @@ def test_topology(ranks) -> None:
     for stage, rank in enumerate(ranks):
         topology = rank["iterations"][0]["topology"]
         assert (topology["rank"], topology["stage"], topology["stages"]) == (stage, stage, 2)
-        assert (topology["pipeline"], topology["pipelines"], topology["tensor_rank"]) == (0, 1, 0)
+        assert (topology["pipeline"], topology["pipelines"], topology["shard_rank"]) == (0, 1, 0)
         assert topology["framework"] == f"deepspeed {rank['version']}"
         assert topology["fingerprint"]
 

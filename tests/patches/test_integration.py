@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 from hook_spy import Spy
-from perseus_ds.patches.integration import Integration, Target, instruction, reported
 
 from perseus_ds.messages import PerseusError
+from perseus_ds.patches.integration import Integration, Target, instruction, reported
 from perseus_ds.pipeline.events import OperationKind, Topology
 
 FRAMEWORK = """

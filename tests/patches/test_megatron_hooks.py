@@ -40,10 +40,10 @@ def ranks(request, tmp_path_factory) -> list[dict]:
 def pipelines_of(ranks: list[dict], case: str) -> list[list[dict]]:
     """Return the training iteration of every rank, by pipeline (and tensor-parallel rank), then stage."""
     iterations = [rank["cases"][case]["iterations"][0] for rank in ranks]
-    places = sorted({(one["topology"]["pipeline"], one["topology"]["tensor_rank"]) for one in iterations})
+    places = sorted({(one["topology"]["pipeline"], one["topology"]["shard_rank"]) for one in iterations})
     return [
         sorted(
-            (one for one in iterations if (one["topology"]["pipeline"], one["topology"]["tensor_rank"]) == place),
+            (one for one in iterations if (one["topology"]["pipeline"], one["topology"]["shard_rank"]) == place),
             key=lambda one: one["topology"]["stage"],
         )
         for place in places
@@ -52,9 +52,9 @@ def pipelines_of(ranks: list[dict], case: str) -> list[list[dict]]:
 
 @case
 def test_order_of_instructions_is_the_generator_s(ranks, case) -> None:
-    stages, pipelines, tensor_size, chunks, schedule = CASES[case]
+    stages, pipelines, shard_size, chunks, schedule = CASES[case]
     rows = pipelines_of(ranks, case)
-    assert [len(row) for row in rows] == [stages] * (pipelines * tensor_size)
+    assert [len(row) for row in rows] == [stages] * (pipelines * shard_size)
     for row in rows:
         found = grid([instructions(one["words"]) for one in row])
         print(found)
@@ -63,12 +63,12 @@ def test_order_of_instructions_is_the_generator_s(ranks, case) -> None:
 
 @case
 def test_topology(ranks, case) -> None:
-    stages, pipelines, tensor_size, chunks, _ = CASES[case]
+    stages, pipelines, shard_size, chunks, _ = CASES[case]
     for number, rank in enumerate(ranks):
         topology = rank["cases"][case]["iterations"][0]["topology"]
         assert topology["rank"] == number
-        sizes = (topology["stages"], topology["pipelines"], topology["tensor_size"], topology["chunks"])
-        assert sizes == (stages, pipelines, tensor_size, chunks)
+        sizes = (topology["stages"], topology["pipelines"], topology["shard_size"], topology["chunks"])
+        assert sizes == (stages, pipelines, shard_size, chunks)
         assert topology["framework"] == f"megatron-core {rank['version']}"
 
 

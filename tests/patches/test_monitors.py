@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from perseus_ds.patches import monitors
 
 WANDB = Path(__file__).parent / "megatron_lm" / "wandb.py"

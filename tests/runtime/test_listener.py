@@ -16,9 +16,9 @@ def attach(config, topology, checkpoint):
 sys.modules["perseus_ds.runtime.attach"] = SimpleNamespace(attach=attach)
 from perseus_ds.config import Config
 from perseus_ds.pipeline.events import Topology
-from perseus_ds.runtime.listener import Runtime
+from perseus_ds.runtime.listener import PerseusListener
 
-runtime = Runtime()
+runtime = PerseusListener()
 runtime.config = Config(run_dir=Path("unused"))
 runtime.iteration_begin(Topology(0, 1, 0, 1, 0, 1), 1, True)
 """

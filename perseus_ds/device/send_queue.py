@@ -9,14 +9,14 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from perseus_ds.device.wire import MESSAGE_BYTES, Sample, Switch, encode
+from perseus_ds.device.protocol import MESSAGE_BYTES, Sample, Switch, encode
 
-__all__ = ["Outbox"]
+__all__ = ["SendQueue"]
 
 _BACKLOG = 200_000  # half an hour at 100 records per second
 
 
-class Outbox:
+class SendQueue:
     """Records for the trainer. Never blocks; the oldest are lost when it does not listen for very long.
 
     Args:

@@ -15,21 +15,21 @@ from perseus_ds.config import Config
 from perseus_ds.console import log
 from perseus_ds.coordination.bus import Bus
 from perseus_ds.coordination.coordinator import Coordinator
-from perseus_ds.coordination.draft import Draft
-from perseus_ds.coordination.known import Known
-from perseus_ds.coordination.planbook import Condition, Detours, PlanBook, PlanPoint
-from perseus_ds.coordination.reaction import Reaction
-from perseus_ds.coordination.signals import Agreed
+from perseus_ds.coordination.plan_selector import PlanSelector
+from perseus_ds.coordination.plan_table import FrequencyPlan, PlanTable, StageSlowdowns, StragglerPlans
+from perseus_ds.coordination.resume import Resumable
+from perseus_ds.coordination.rounds import RoundResult
+from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
-from perseus_ds.report.journal import Journal
-from perseus_ds.report.ledger import Phase
+from perseus_ds.report.run_recorder import RunRecorder
+from perseus_ds.report.run_stats import Phase
 from perseus_ds.runtime.profiler import Profiler
 
-__all__ = ["Pilot"]
+__all__ = ["PhaseController"]
 
 
-class Pilot:
+class PhaseController:
     """The phases of a job, and the plan in force.
 
     Args:
@@ -37,15 +37,15 @@ class Pilot:
         topology: Where this rank stands.
         bus: This rank's end of the bus.
         coordinator: On the coordinating rank, who solves.
-        journal: On the coordinating rank, who writes.
+        run_recorder: On the coordinating rank, who writes.
         sets_clocks: Whether every rank may set clocks; otherwise nothing is profiled or enforced.
         known: What need not be measured any more.
 
     Attributes:
         phase: What the present iteration is for.
         profiler: This rank's sweep, from the begin of profiling on.
-        book: The plan book in force; None before the first.
-        t_prime_s: Iteration time that the slowest pipeline can make; NaN before the first plan book.
+        table: The plan table in force; None before the first.
+        t_prime_s: Iteration time that the slowest pipeline can make; NaN before the first plan table.
     """
 
     def __init__(
@@ -54,37 +54,37 @@ class Pilot:
         topology: Topology,
         bus: Bus,
         coordinator: Coordinator | None,
-        journal: Journal | None,
+        run_recorder: RunRecorder | None,
         sets_clocks: bool,
-        known: Known = Known.NOTHING,
+        known: Resumable = Resumable.NOTHING,
     ) -> None:
         self._config = config
         self._topology = topology
         self._bus = bus
         self._coordinator = coordinator
-        self._journal = journal
+        self._run_recorder = run_recorder
         self._sets_clocks = sets_clocks
         self._known = known
-        self._reaction = Reaction(config, topology.pipelines, topology.stages)
-        self._coming: dict[int, Future[PlanBook | Detours]] = {}
-        self._under_way: set[tuple[int, Condition]] = set()
+        self._reaction = PlanSelector(config, topology.pipelines, topology.stages)
+        self._coming: dict[int, Future[PlanTable | StragglerPlans]] = {}
+        self._under_way: set[tuple[int, StageSlowdowns]] = set()
         self._unplanned = (0, 0)
-        self._rescaled = 0  # version of the latest plan book that minds a drift, coming or in force
+        self._rescaled = 0  # version of the latest plan table that minds a drift, coming or in force
         self.phase = Phase.WARMUP
         self.profiler: Profiler | None = None
-        self.book: PlanBook | None = None
+        self.table: PlanTable | None = None
         self.t_prime_s = math.nan
-        if known is Known.ALL:
+        if known is Resumable.ALL:
             self.phase = Phase.SOLVING
             self._request(lambda: self._solver().resume())
 
     @property
-    def plans(self) -> tuple[PlanPoint, ...]:
+    def plans(self) -> tuple[FrequencyPlan, ...]:
         """The plan in force of each pipeline; empty while all run at the highest clock."""
         return self._reaction.plans
 
     @property
-    def plan(self) -> PlanPoint | None:
+    def plan(self) -> FrequencyPlan | None:
         """The plan in force on this rank; None at the highest clock."""
         return self.plans[self._topology.pipeline] if self.plans and self.phase is Phase.ENFORCING else None
 
@@ -94,7 +94,7 @@ class Pilot:
         return self._reaction.caution
 
     def held_version(self) -> int:
-        """Return the newest plan book or addition that has arrived here without a gap.
+        """Return the newest plan table or addition that has arrived here without a gap.
 
         Raises:
             Exception: What went wrong on the way to it; Perseus must go off.
@@ -115,30 +115,30 @@ class Pilot:
     def profiling_due(self, iteration: int) -> bool:
         """Whether the baseline is over and profiling, or solving with a known profile, begins with this iteration."""
         due = self._config.warmup_iterations + self._config.baseline_iterations
-        possible = self._sets_clocks or self._known is not Known.NOTHING
+        possible = self._sets_clocks or self._known is not Resumable.NOTHING
         return possible and self.phase is Phase.BASELINE and iteration >= due
 
     def begin_profiling(self, profiler: Profiler) -> None:
         """Enter profiling; with a known profile go on to solving at once."""
         self.profiler = profiler
         self.phase = Phase.PROFILING
-        if self._known is Known.PROFILE:
+        if self._known is Resumable.PROFILE:
             self._begin_solving()
 
-    def take(self, agreed: Agreed, iteration: int) -> None:
+    def take(self, round_result: RoundResult, iteration: int) -> None:
         """Act on what all ranks have said.
 
         Args:
-            agreed: The round.
+            round_result: The round.
             iteration: The one that is about to begin.
         """
-        if self.phase is Phase.PROFILING and agreed.field("profiled").all():
+        if self.phase is Phase.PROFILING and round_result.field("profiled").all():
             self._begin_solving()
-        self._reaction.heed(agreed)
-        while self._version() < agreed.version:
+        self._reaction.heed(round_result)
+        while self._version() < round_result.version:
             self._adopt(self._coming.pop(self._version() + 1).result(), iteration)
-        if self.book is not None:
-            self._react(agreed, self.book, iteration)
+        if self.table is not None:
+            self._react(round_result, self.table, iteration)
 
     def begins(self, microbatches: int, recent_trace: Callable[[], StageTrace]) -> None:
         """An iteration begins; one of another size than planned for is, after a while, planned anew.
@@ -147,7 +147,7 @@ class Pilot:
             microbatches: How many it has.
             recent_trace: Returns the median trace of the latest ``baseline_iterations`` on this rank.
         """
-        if self.book is None or microbatches == self.book.microbatches:
+        if self.table is None or microbatches == self.table.microbatches:
             self._unplanned = (microbatches, 0)
             return
         self._reaction.unplanned()
@@ -166,7 +166,7 @@ class Pilot:
         gathered = self._bus.gather(self.profiler.report)
         self._request(lambda: self._solver().solve(gathered.result() or []))
 
-    def _request(self, solve: Callable[[], Draft]) -> int:
+    def _request(self, solve: Callable[[], SolvedFrontiers]) -> int:
         """Have the coordinator solve, all ranks round, and the next version sent to all; off the trainer's thread.
 
         Returns:
@@ -175,75 +175,77 @@ class Pilot:
         version = max([self._version(), *self._coming]) + 1
         bus, ranks = self._bus, self._topology.world_size
         draft = bus.broadcast(solve)
-        shares = bus.gather(lambda: (self._coordinator or Draft).round_share(draft.result(), bus.place, ranks))
+        shares = bus.gather(
+            lambda: (self._coordinator or SolvedFrontiers).discretize_shard(draft.result(), bus.place, ranks)
+        )
         self._coming[version] = bus.broadcast(
             lambda: self._solver().finish(version, draft.result(), shares.result() or []), prepare=_warm_up
         )
         return version
 
-    def _adopt(self, arrived: PlanBook | Detours, iteration: int) -> None:
+    def _adopt(self, arrived: PlanTable | StragglerPlans, iteration: int) -> None:
         """Put into force what every rank holds."""
-        if isinstance(arrived, Detours):
-            assert self.book is not None, "detours come after a plan book"
-            self.book = self.book.with_detours(arrived)
+        if isinstance(arrived, StragglerPlans):
+            assert self.table is not None, "straggler_plans come after a plan table"
+            self.table = self.table.with_straggler_plans(arrived)
             self._under_way.difference_update(arrived.routes)
-            if self._journal is not None:
-                self._journal.detours(arrived, iteration)
+            if self._run_recorder is not None:
+                self._run_recorder.straggler_plans(arrived, iteration)
         else:
-            self.book = arrived
+            self.table = arrived
             self.phase = Phase.ENFORCING if self._sets_clocks else Phase.OBSERVING
             self._reaction.adopt(arrived, iteration)
-            if self._journal is not None:
-                self._journal.book(arrived, iteration)
+            if self._run_recorder is not None:
+                self._run_recorder.table(arrived, iteration)
             self._heard_of_stragglers(arrived, iteration - 1, iteration)
-        self._choose(self.book, iteration)
+        self._choose(self.table, iteration)
 
-    def _react(self, agreed: Agreed, book: PlanBook, iteration: int) -> None:
-        heard = self._reaction.hear(agreed, book)
+    def _react(self, round_result: RoundResult, table: PlanTable, iteration: int) -> None:
+        heard = self._reaction.hear(round_result, table)
         if heard.condition:
-            self._heard_of_stragglers(book, agreed.iteration, iteration)
-            self._choose(book, iteration)
-        if (drift := heard.drift) is not None and book.version >= self._rescaled:
+            self._heard_of_stragglers(table, round_result.iteration, iteration)
+            self._choose(table, iteration)
+        if (drift := heard.drift) is not None and table.version >= self._rescaled:
             self._drifted(drift, iteration)
         if heard.caution and self.phase is Phase.ENFORCING:
             log.debug("rank %d: iteration %d: caution %.2f", self._topology.rank, iteration, self.caution)
-            if self._journal is not None:
-                self._journal.guard(self.caution, iteration)
+            if self._run_recorder is not None:
+                self._run_recorder.guard(self.caution, iteration)
 
-    def _heard_of_stragglers(self, book: PlanBook, seen_iteration: int, iteration: int) -> None:
+    def _heard_of_stragglers(self, table: PlanTable, seen_iteration: int, iteration: int) -> None:
         """Tell who is slow now, and have the plans made that are missing for it."""
         slowdowns = self._reaction.slowdowns.copy()
-        if self._journal is not None:
-            self._journal.condition(book, slowdowns, self._reaction.lasted, seen_iteration, iteration)
-        if missing := [one for one in book.missing(slowdowns) if one not in self._under_way]:
+        if self._run_recorder is not None:
+            self._run_recorder.condition(table, slowdowns, self._reaction.lasted, seen_iteration, iteration)
+        if missing := [one for one in table.missing(slowdowns) if one not in self._under_way]:
             self._under_way.update(missing)
-            self._request(lambda: self._solver().detours(missing))
+            self._request(lambda: self._solver().straggler_plans(missing))
 
     def _drifted(self, drift: np.ndarray, iteration: int) -> None:
         """The profile fits no more: plan with what has become normal."""
         self._rescaled = self._request(lambda: self._solver().rescale(drift))
-        if self._journal is not None:
-            self._journal.drift(drift, iteration)
+        if self._run_recorder is not None:
+            self._run_recorder.drift(drift, iteration)
 
-    def _choose(self, book: PlanBook, iteration: int) -> None:
+    def _choose(self, table: PlanTable, iteration: int) -> None:
         """Look up the pipelines' plans."""
-        self.t_prime_s = book.t_prime_s(self._reaction.slowdowns)
-        if self._reaction.choose(book):
+        self.t_prime_s = table.t_prime_s(self._reaction.slowdowns)
+        if self._reaction.choose(table):
             mine = self.plans[self._topology.pipeline]
             log.debug("rank %d: iteration %d: switches to %.6f s", self._topology.rank, iteration, mine.time_s)
-            if self._journal is not None:
-                self._journal.switched(self.plans, iteration)
+            if self._run_recorder is not None:
+                self._run_recorder.switched(self.plans, iteration)
 
     def _version(self) -> int:
-        return self.book.version if self.book else 0
+        return self.table.version if self.table else 0
 
     def _solver(self) -> Coordinator:
         assert self._coordinator is not None, "only the coordinator makes what is broadcast"
         return self._coordinator
 
 
-def _warm_up(arrived: PlanBook | Detours) -> None:
+def _warm_up(arrived: PlanTable | StragglerPlans) -> None:
     """Load the compiled kernel that T' needs, so that the first straggler does not find the trainer's thread at it."""
-    if isinstance(arrived, PlanBook):
+    if isinstance(arrived, PlanTable):
         for peers in arrived.peers:
             peers.dag.makespan(peers.fastest_s)

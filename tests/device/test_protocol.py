@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.wire import Request, Sample, Switch, decode, encode
+from perseus_ds.device.protocol import Request, Sample, Switch, decode, encode
 
 numbers = st.floats(allow_nan=False)
 clocks = st.integers(0, 3000)

@@ -8,11 +8,11 @@ import numpy as np
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.guard import ThroughputGuard
-from perseus_ds.coordination.planbook import PlanBook, PlanPoint
-from perseus_ds.coordination.signals import Agreed
+from perseus_ds.coordination.plan_table import FrequencyPlan, PlanTable
+from perseus_ds.coordination.rounds import RoundResult
 from perseus_ds.coordination.straggler import DriftWatch, StragglerTracker
 
-__all__ = ["Heard", "Reaction"]
+__all__ = ["Heard", "PlanSelector"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Heard:
     caution: bool = False
 
 
-class Reaction:
+class PlanSelector:
     """Chooses the plans.
 
     Args:
@@ -39,7 +39,7 @@ class Reaction:
         stages: Number of stages per pipeline.
 
     Attributes:
-        plans: The plan in force of each pipeline; empty before the first plan book.
+        plans: The plan in force of each pipeline; empty before the first plan table.
     """
 
     def __init__(self, config: Config, pipelines: int, stages: int) -> None:
@@ -47,7 +47,7 @@ class Reaction:
         self._drift = DriftWatch(config.straggler)
         self._guard = ThroughputGuard(config.max_slowdown)
         self._since = 0
-        self.plans: tuple[PlanPoint, ...] = ()
+        self.plans: tuple[FrequencyPlan, ...] = ()
 
     @property
     def slowdowns(self) -> np.ndarray:
@@ -64,46 +64,46 @@ class Reaction:
         """The part of the way from the planned to the highest clock that the guard takes."""
         return self._guard.caution
 
-    def adopt(self, book: PlanBook, iteration: int) -> None:
-        """A plan book with new expectations comes into force: measurements count from this iteration on."""
+    def adopt(self, table: PlanTable, iteration: int) -> None:
+        """A plan table with new expectations comes into force: measurements count from this iteration on."""
         self._since = iteration
         self._tracker.restart()
         self._drift.restart()
         self._guard.step = 0
-        self._guard.inflation = max(1.0, book.baseline_s / book.max_time_s)
+        self._guard.inflation = max(1.0, table.baseline_s / table.max_time_s)
 
-    def heed(self, agreed: Agreed) -> None:
-        """Take in what was announced; before the first plan book it counts from that book on."""
-        for pipeline, slowdown in agreed.hints.items():
+    def heed(self, round_result: RoundResult) -> None:
+        """Take in what was announced; before the first plan table it counts from that table on."""
+        for pipeline, slowdown in round_result.hints.items():
             self._tracker.announce(pipeline, slowdown)
 
     def unplanned(self) -> None:
         """The iteration that begins has no plan: its time says nothing about one."""
         self._guard.restart()
 
-    def hear(self, agreed: Agreed, book: PlanBook) -> Heard:
+    def hear(self, round_result: RoundResult, table: PlanTable) -> Heard:
         """Take in a round.
 
         Args:
-            agreed: The round.
-            book: The one in force.
+            round_result: The round.
+            table: The one in force.
         """
-        if agreed.iteration < self._since:
+        if round_result.iteration < self._since:
             return Heard()
-        condition = self._tracker.update(agreed.slowdowns, agreed.throttled)
-        drift = self._drift.update(agreed.slowdowns)
+        condition = self._tracker.update(round_result.slowdowns, round_result.throttled)
+        drift = self._drift.update(round_result.slowdowns)
         caution = False
         if (self.slowdowns > 1.0).any():
             self._guard.restart()
         elif self.plans:
             caution = self._guard.watch(
-                agreed.iteration_time_s, max(plan.time_s for plan in self.plans), book.max_time_s
+                round_result.iteration_time_s, max(plan.time_s for plan in self.plans), table.max_time_s
             )
         return Heard(condition, drift, caution)
 
-    def choose(self, book: PlanBook) -> bool:
+    def choose(self, table: PlanTable) -> bool:
         """Look up everybody's plan; True when it has changed."""
-        plans = book.choose(self.slowdowns)
+        plans = table.choose(self.slowdowns)
         if plans == self.plans:
             return False
         self.plans = plans

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from statistics import median
 
 from perseus_ds.console import log
-from perseus_ds.coordination.planbook import PlanPoint
-from perseus_ds.coordination.signals import Agreed
+from perseus_ds.coordination.plan_table import FrequencyPlan
+from perseus_ds.coordination.rounds import RoundResult
 from perseus_ds.messages import user_message
-from perseus_ds.report.ledger import Phase
 from perseus_ds.report.metrics import Metrics, Sink, measured_values
+from perseus_ds.report.run_stats import Phase
 
-__all__ = ["Meter"]
+__all__ = ["MetricsWriter"]
 
 # Iterations of the baseline that count; without a profile it never ends.
 _KEPT = 256
 
 
-class Meter:
+class MetricsWriter:
     """Writes the metrics of one rank.
 
     Args:
@@ -45,25 +45,25 @@ class Meter:
         if self._baseline_j is not None:
             self._baseline_j *= energy_ratio
 
-    def agreed(self, agreed: Agreed, plans: Sequence[PlanPoint], t_prime_s: float) -> None:
+    def round_result(self, round_result: RoundResult, plans: Sequence[FrequencyPlan], t_prime_s: float) -> None:
         """All ranks have spoken about an iteration.
 
         Args:
-            agreed: What they said.
+            round_result: What they said.
             plans: Those in force, one per pipeline; none at the highest clock.
             t_prime_s: Iteration time that the slowest pipeline can make; NaN when not known.
         """
-        energy_j, before = agreed.pipeline_energy_j, agreed.iteration - 1
+        energy_j, before = round_result.pipeline_energy_j, round_result.iteration - 1
         if before in self._baseline:
             self._baseline.remove(before)
             if energy_j == energy_j:
                 self._energies_j.append(energy_j)
                 self._baseline_j = median(self._energies_j)
-        switches = float(agreed.field("switches").sum()) * self._per_pipeline
+        switches = float(round_result.field("switches").sum()) * self._per_pipeline
         self._metrics.write(
-            agreed.iteration,
+            round_result.iteration,
             {
-                **measured_values(agreed, switches, self._baseline_j),
+                **measured_values(round_result, switches, self._baseline_j),
                 "plan_time_seconds": max((plan.time_s for plan in plans), default=0.0),
                 "t_prime_seconds": t_prime_s,
             },

@@ -10,20 +10,20 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-__all__ = ["Agreed", "Signal", "condense", "condensed_width"]
+__all__ = ["RankStatus", "RoundResult", "condense", "condensed_width"]
 
 _NAN = float("nan")
 
 
 @dataclass(frozen=True)
-class Signal:
+class RankStatus:
     """One rank's contribution to one round.
 
     Attributes:
         iteration: The training iteration that has just ended.
         iteration_time_s: From its begin to the next one's, evaluation left out.
         energy_j: Energy of the iteration before (the counter is read behind time); NaN when unknown.
-        version: Newest plan book that this rank holds; 0 before the first.
+        version: Newest plan table that this rank holds; 0 before the first.
         profiled: 1 when the rank's sweep has all it wants.
         failed: 1 + the rank when Perseus has failed there and must go off everywhere.
         switches: Clock switches requested in the iteration.
@@ -54,7 +54,7 @@ class Signal:
         return tuple(getattr(self, name) for name in _NAMES)
 
 
-_NAMES = [field.name for field in fields(Signal)]
+_NAMES = [field.name for field in fields(RankStatus)]
 _COLUMN = {name: column for column, name in enumerate(_NAMES)}
 _PER_PIPELINE = _COLUMN["slowdown"]  # the fields from here on are kept by stage
 _SUMMED = ("energy_j", "switches", "late_switches")
@@ -69,7 +69,7 @@ def condense(rows: np.ndarray, stages: int) -> np.ndarray:
     Of a stage's tensor-parallel ranks the slowest counts.
 
     Args:
-        rows: Array (ranks of the pipeline, fields of ``Signal``), ranks by stage, then tensor rank.
+        rows: Array (ranks of the pipeline, fields of ``RankStatus``), ranks by stage, then tensor rank.
         stages: Number of stages.
 
     Returns:
@@ -91,7 +91,7 @@ def condensed_width(stages: int) -> int:
     return _PER_PIPELINE + (len(_NAMES) - _PER_PIPELINE) * stages
 
 
-class Agreed:
+class RoundResult:
     """One round as all ranks see it.
 
     Args:
@@ -128,7 +128,7 @@ class Agreed:
 
     @property
     def version(self) -> int:
-        """The newest plan book that every rank holds."""
+        """The newest plan table that every rank holds."""
         return int(self.field("version").min())
 
     @property

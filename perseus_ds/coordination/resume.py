@@ -22,9 +22,9 @@ from perseus_ds.rundir import RunDirectory
 
 __all__ = [
     "Hardware",
-    "Knowledge",
-    "Known",
-    "copy_knowledge",
+    "Resumable",
+    "ResumeData",
+    "copy_resume_data",
     "depends_on",
     "look_up",
     "numbered",
@@ -35,7 +35,7 @@ __all__ = [
 _RESUME = "resume.json"
 
 
-class Known(Enum):
+class Resumable(Enum):
     """How much need not be measured any more."""
 
     NOTHING = "nothing"
@@ -61,7 +61,7 @@ class Hardware:
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class ResumeData:
     """What the coordinator has found of some peers.
 
     Attributes:
@@ -77,11 +77,11 @@ class Knowledge:
     baseline: Mapping[str, float] | None = None
 
     @property
-    def known(self) -> Known:
+    def known(self) -> Resumable:
         """How much it is."""
         if self.profile is None:
-            return Known.NOTHING
-        return Known.ALL if self.traces and self.blocking_power_w is not None else Known.PROFILE
+            return Resumable.NOTHING
+        return Resumable.ALL if self.traces and self.blocking_power_w is not None else Resumable.PROFILE
 
 
 def depends_on(config: Config, topology: Topology, hardware: Sequence[Hardware]) -> dict[str, str]:
@@ -116,7 +116,7 @@ def peers_of(hardware: Sequence[Hardware], pipelines: int) -> tuple[int, ...]:
 
 def look_up(
     config: Config, directories: Sequence[Path], depends: Sequence[Mapping[str, str]], hardware: Sequence[Hardware]
-) -> tuple[Knowledge, ...]:
+) -> tuple[ResumeData, ...]:
     """Find what an earlier run or the user has left of each peers; what is missing of one is measured of all.
 
     Args:
@@ -131,13 +131,13 @@ def look_up(
     if config.profiling.profile is not None:
         profile = read_profile(config.profiling.profile)
         _check_clocks(profile, hardware, config.profiling.profile)
-        return (Knowledge(profile),) * len(depends)
+        return (ResumeData(profile),) * len(depends)
     found = [_find(config, directories, number, one) for number, one in enumerate(depends)]
     known = {one.known for one in found}
-    if Known.NOTHING in known:
-        return (Knowledge(),) * len(depends)
-    if Known.PROFILE in known:
-        return tuple(Knowledge(one.profile, one.blocking_power_w) for one in found)
+    if Resumable.NOTHING in known:
+        return (ResumeData(),) * len(depends)
+    if Resumable.PROFILE in known:
+        return tuple(ResumeData(one.profile, one.blocking_power_w) for one in found)
     return tuple(found)
 
 
@@ -160,7 +160,7 @@ def numbered(name: str, number: int) -> str:
     return name if number == 0 else f"{Path(name).stem}-{number + 1}{Path(name).suffix}"
 
 
-def copy_knowledge(directory: Path, folder: Path) -> None:
+def copy_resume_data(directory: Path, folder: Path) -> None:
     """Copy from a run directory what ``look_up`` finds; nothing for a checkpoint that is in no file system.
 
     Raises:
@@ -174,13 +174,13 @@ def copy_knowledge(directory: Path, folder: Path) -> None:
             shutil.copyfile(file, folder / file.name)
 
 
-def _find(config: Config, directories: Sequence[Path], number: int, depends: Mapping[str, str]) -> Knowledge:
+def _find(config: Config, directories: Sequence[Path], number: int, depends: Mapping[str, str]) -> ResumeData:
     for directory in directories if config.profiling.reuse else ():
         if found := load_profile(directory, depends, log.warning):
-            return Knowledge(*found, *_earlier_run(directory, number, depends))
+            return ResumeData(*found, *_earlier_run(directory, number, depends))
     if config.profiling.cache_dir and (found := load_profile(config.profiling.cache_dir, depends, log.warning)):
-        return Knowledge(*found)
-    return Knowledge()
+        return ResumeData(*found)
+    return ResumeData()
 
 
 def _check_clocks(profile: Profile, hardware: Sequence[Hardware], file: Path) -> None:

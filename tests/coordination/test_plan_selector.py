@@ -8,9 +8,9 @@ import pytest
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.coordinator import slowed_profile
-from perseus_ds.coordination.planbook import Detours, Peers, PlanBook, PlanPoint, Route
-from perseus_ds.coordination.reaction import Reaction
-from perseus_ds.coordination.signals import Agreed, Signal, condense
+from perseus_ds.coordination.plan_selector import PlanSelector
+from perseus_ds.coordination.plan_table import FrequencyPlan, PipelineGroup, PlanSet, PlanTable, StragglerPlans
+from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
 from perseus_ds.frontier import Problem, solve
 from perseus_ds.pipeline.instruction import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
@@ -40,7 +40,7 @@ FASTEST_S = np.array([PROFILE.curve(CurveKey.of(one))[0].time_s for one in DAG.i
 
 
 @cache
-def route_of(condition: tuple[float, ...]) -> Route:
+def route_of(condition: tuple[float, ...]) -> PlanSet:
     profile = slowed_profile(PROFILE, np.array(condition), np.full(STAGES, 60.0))
     frontier = solve(Problem(DAG, profile, 60.0))
     points = []
@@ -49,18 +49,18 @@ def route_of(condition: tuple[float, ...]) -> Route:
         clocks = [{}, {}]
         for one, mhz in plan.frequency_mhz.items():
             clocks[one.stage][one.kind, one.microbatch, one.chunk] = mhz
-        points.append(PlanPoint(plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches))
-    return Route(condition, frontier.t_min_s, frontier.t_star_s, frontier.t_min_s, tuple(points))
+        points.append(FrequencyPlan(plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches))
+    return PlanSet(condition, frontier.t_min_s, frontier.t_star_s, frontier.t_min_s, tuple(points))
 
 
-def first_book(pipelines: int) -> PlanBook:
+def first_book(pipelines: int) -> PlanTable:
     base = route_of((1.0,) * STAGES)
-    peers = Peers(DAG, FASTEST_S, base, 1000.0, base.t_min_s, 60.0 * STAGES, {})
-    return PlanBook(1, MICROBATCHES, base.t_min_s, (peers,), (0,) * pipelines)
+    peers = PipelineGroup(DAG, FASTEST_S, base, 1000.0, base.t_min_s, 60.0 * STAGES, {})
+    return PlanTable(1, MICROBATCHES, base.t_min_s, (peers,), (0,) * pipelines)
 
 
 @cache
-def durations_s(point: PlanPoint) -> np.ndarray:
+def durations_s(point: FrequencyPlan) -> np.ndarray:
     times = []
     for one in DAG.instructions:
         mhz = point.clocks_mhz[one.stage][one.kind, one.microbatch, one.chunk]
@@ -69,11 +69,11 @@ def durations_s(point: PlanPoint) -> np.ndarray:
 
 
 @cache
-def time_of(plan: PlanPoint, condition: tuple[float, ...]) -> float:
+def time_of(plan: FrequencyPlan, condition: tuple[float, ...]) -> float:
     return DAG.makespan(durations_s(plan) * np.array(condition)[STAGE_OF])
 
 
-PlanPoint.__hash__ = object.__hash__  # dictionaries inside; the routes above are cached, so identity will do
+FrequencyPlan.__hash__ = object.__hash__  # dictionaries inside; the routes above are cached, so identity will do
 
 
 def t_prime_s(slowdowns: np.ndarray) -> float:
@@ -127,23 +127,23 @@ def history(random: np.random.Generator, length: int) -> np.ndarray:
 
 
 def run(true: np.ndarray, random: np.random.Generator, noise: float = 0.003, solving: int = 3):
-    """Run a history; yield per iteration: reaction, book, the measured slowdowns heard, and everybody's time."""
+    """Run a history; yield per iteration: reaction, table, the measured slowdowns heard, and everybody's time."""
     pipelines = true.shape[1]
-    book, reaction = first_book(pipelines), Reaction(CONFIG, pipelines, STAGES)
-    reaction.adopt(book, 0)
-    reaction.choose(book)
+    table, reaction = first_book(pipelines), PlanSelector(CONFIG, pipelines, STAGES)
+    reaction.adopt(table, 0)
+    reaction.choose(table)
     measured, times_s, coming = [], [], []
     for iteration, slowdowns in enumerate(true):
         while coming and coming[0][0] <= iteration:
-            book = book.with_detours(coming.pop(0)[1])
-            reaction.choose(book)
+            table = table.with_straggler_plans(coming.pop(0)[1])
+            reaction.choose(table)
         heard = measured[iteration - 2] if iteration >= 2 else None
         if heard is not None:
             signals = [
                 condense(
                     np.array(
                         [
-                            Signal(iteration - 2, max(times_s[iteration - 2]), slowdown=slowdown).row()
+                            RankStatus(iteration - 2, max(times_s[iteration - 2]), slowdown=slowdown).row()
                             for slowdown in pipeline
                         ]
                     ),
@@ -151,15 +151,15 @@ def run(true: np.ndarray, random: np.random.Generator, noise: float = 0.003, sol
                 )
                 for pipeline in heard
             ]
-            if reaction.hear(Agreed(np.array(signals), STAGES), book).condition:
-                if missing := book.missing(reaction.slowdowns):
+            if reaction.hear(RoundResult(np.array(signals), STAGES), table).condition:
+                if missing := table.missing(reaction.slowdowns):
                     routes = {(number, condition): route_of(condition) for number, condition in missing}
-                    coming.append((iteration + solving, Detours(book.version + 1, routes)))
-                reaction.choose(book)
+                    coming.append((iteration + solving, StragglerPlans(table.version + 1, routes)))
+                reaction.choose(table)
         times = [time_of(plan, tuple(row)) for plan, row in zip(reaction.plans, slowdowns.tolist(), strict=True)]
         measured.append(slowdowns * (1.0 + noise * random.standard_normal(slowdowns.shape)))
         times_s.append(times)
-        yield iteration, reaction, book, heard, times
+        yield iteration, reaction, table, heard, times
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -169,7 +169,7 @@ def test_random_histories_against_the_model(block):
         true = history(random, length=60)
         model = [[Stage() for _ in range(STAGES)] for _ in range(true.shape[1])]
         switches, plans, steady = 0, (), 0
-        for iteration, reaction, book, heard, times in run(true, random):
+        for iteration, reaction, table, heard, times in run(true, random):
             if heard is not None:
                 for row, stages in zip(heard, model, strict=True):
                     for slowdown, stage in zip(row, stages, strict=True):
@@ -180,10 +180,10 @@ def test_random_histories_against_the_model(block):
             # T_opt as the formula says: the slowest ready plan within min(T*, max(T', T_min)) of the pipeline's route.
             believed_s = t_prime_s(believed)
             for row, plan in zip(believed, reaction.plans, strict=True):
-                route = book.peers[0].route(tuple(row))
+                route = table.peers[0].route(tuple(row))
                 limit_s = min(route.t_star_s, max(believed_s, route.t_min_s)) * (1 + 1e-9)
                 ready = [p for p in route.points if p.time_s <= limit_s] or [route.points[0]]
-                waits_for_its_own = (row > 1.0).any() and route is book.peers[0].base
+                waits_for_its_own = (row > 1.0).any() and route is table.peers[0].base
                 assert plan is (route.points[0] if waits_for_its_own else ready[-1]), f"seed {seed}"
 
             # Never slower than the bound: whoever is well is no slower than the slowest was two iterations ago.
@@ -193,7 +193,7 @@ def test_random_histories_against_the_model(block):
                     assert time_s <= SLACK * recent_s, f"seed {seed}, iteration {iteration}"
             # And once all is known and planned, the whole job is as fast as its slowest pipeline can be.
             steady = steady + 1 if iteration and (true[iteration] == true[iteration - 1]).all() else 0
-            if steady >= 2 and (believed / true[iteration] > 1 / SLACK).all() and not book.missing(believed):
+            if steady >= 2 and (believed / true[iteration] > 1 / SLACK).all() and not table.missing(believed):
                 assert max(times) <= SLACK * max(t_prime_s(true[iteration]), believed_s), f"seed {seed}"
 
             switches += iteration > 0 and reaction.plans != plans
@@ -226,11 +226,11 @@ def test_a_straggler_is_answered_within_three_iterations_and_its_recovery_within
 
 def test_everybody_slow_alike_for_long_is_drift_and_nobody_is_a_straggler():
     config = Config(run_dir="unused", straggler={"drift_iterations": 10})
-    book, reaction = first_book(2), Reaction(config, 2, STAGES)
-    reaction.adopt(book, 0)
-    reaction.choose(book)
-    rows = [Signal(5, 1.0, slowdown=1.2).row() for _ in range(STAGES)]
-    agreed = Agreed(np.array([condense(np.array(rows), STAGES)] * 2), STAGES)
-    drifts = [reaction.hear(agreed, book).drift for _ in range(10)]
+    table, reaction = first_book(2), PlanSelector(config, 2, STAGES)
+    reaction.adopt(table, 0)
+    reaction.choose(table)
+    rows = [RankStatus(5, 1.0, slowdown=1.2).row() for _ in range(STAGES)]
+    round_result = RoundResult(np.array([condense(np.array(rows), STAGES)] * 2), STAGES)
+    drifts = [reaction.hear(round_result, table).drift for _ in range(10)]
     assert [drift is None for drift in drifts] == [True] * 9 + [False]
     assert drifts[-1] == pytest.approx([1.2, 1.2])

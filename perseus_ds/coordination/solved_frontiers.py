@@ -1,6 +1,6 @@
 """Frontiers that are solved but not yet rounded: the ranks share the rounding out among them.
 
-A frontier is small (its broadcast is the size of a plan book) and its plans do not depend on each other, so every
+A frontier is small (its broadcast is the size of a plan table) and its plans do not depend on each other, so every
 rank rounds some, on its bulk channel's thread. Who has none loads no kernel.
 """
 
@@ -13,24 +13,24 @@ from functools import cached_property
 
 import numpy as np
 
-from perseus_ds.coordination.planbook import Condition, PlanPoint, Route, is_slow
+from perseus_ds.coordination.plan_table import FrequencyPlan, PlanSet, StageSlowdowns, is_slow
 from perseus_ds.frontier import Frontier, Plan, Problem, evaluate
 from perseus_ds.frontier.switching import SwitchCost, delayed_points, switch_aware_plan
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["Draft", "at_highest"]
+__all__ = ["SolvedFrontiers", "at_highest"]
 
 # Plans along the frontier that are made ready for stragglers, fast end first.
 _POINTS = 24
 # The same for a straggling pipeline itself, whose frontier lives as long as it straggles and is seldom left for T_min.
-_DETOUR_POINTS = 8
+_STRAGGLER_POINTS = 8
 # Part of the iteration time by which late clocks may lengthen it before a plan minds its switches.
 _SWITCHES_MAY_SHOW = 0.005
 
 
 @dataclass(frozen=True)
-class Draft:
+class SolvedFrontiers:
     """What is to be rounded, and how.
 
     Attributes:
@@ -40,18 +40,18 @@ class Draft:
         spares_switches: Whether plans mind their switches even where they do not show.
     """
 
-    frontiers: Mapping[tuple[int, Condition], Frontier]
-    asked_s: Mapping[tuple[int, Condition], float]
+    frontiers: Mapping[tuple[int, StageSlowdowns], Frontier]
+    asked_s: Mapping[tuple[int, StageSlowdowns], float]
     switch_cost: SwitchCost
     spares_switches: bool
 
     @cached_property
-    def _targets(self) -> list[tuple[tuple[int, Condition], float]]:
+    def _targets(self) -> list[tuple[tuple[int, StageSlowdowns], float]]:
         """Iteration times to round at: the objective's, then from the fast to the slow end, denser at the fast one."""
         return [
             (which, t_s)
             for which, frontier in self.frontiers.items()
-            for t_s in (self.asked_s[which], *_along(frontier, _DETOUR_POINTS if is_slow(which[1]) else _POINTS))
+            for t_s in (self.asked_s[which], *_along(frontier, _STRAGGLER_POINTS if is_slow(which[1]) else _POINTS))
         ]
 
     def share(self, place: int, places: int) -> range:
@@ -63,9 +63,9 @@ class Draft:
         """
         return range(place, len(self._targets), places)
 
-    def round_share(
+    def discretize_shard(
         self, place: int, places: int, on_plan: Callable[[int], object] | None = None
-    ) -> dict[int, PlanPoint]:
+    ) -> dict[int, FrequencyPlan]:
         """Round one rank's share of the plans.
 
         Args:
@@ -76,21 +76,21 @@ class Draft:
         Returns:
             Plans by their number in the whole.
         """
-        points: dict[int, PlanPoint] = {}
+        points: dict[int, FrequencyPlan] = {}
         for number in self.share(place, places):
             points[number] = self._point(*self._targets[number])
             if on_plan is not None:
                 on_plan(len(points))
         return points
 
-    def routes(self, shares: Iterable[Mapping[int, PlanPoint]]) -> dict[tuple[int, Condition], Route]:
+    def routes(self, shares: Iterable[Mapping[int, FrequencyPlan]]) -> dict[tuple[int, StageSlowdowns], PlanSet]:
         """Put the shares of all ranks together."""
         points = {number: point for share in shares for number, point in share.items()}
-        by_frontier: dict[tuple[int, Condition], list[PlanPoint]] = defaultdict(list)
+        by_frontier: dict[tuple[int, StageSlowdowns], list[FrequencyPlan]] = defaultdict(list)
         for number, (which, _) in enumerate(self._targets):
             by_frontier[which].append(points[number])
         return {
-            which: Route(
+            which: PlanSet(
                 which[1],
                 self.frontiers[which].t_min_s,
                 self.frontiers[which].t_star_s,
@@ -100,13 +100,13 @@ class Draft:
             for which, found in by_frontier.items()
         }
 
-    def _point(self, which: tuple[int, Condition], t_s: float) -> PlanPoint:
+    def _point(self, which: tuple[int, StageSlowdowns], t_s: float) -> FrequencyPlan:
         frontier = self.frontiers[which]
         plan = self._plan(frontier, float(t_s))
         clocks: list[dict] = [{} for _ in range(frontier.problem.dag.stages)]
         for one, mhz in plan.frequency_mhz.items():
             clocks[one.stage][one.kind, one.microbatch, one.chunk] = mhz
-        return PlanPoint(
+        return FrequencyPlan(
             plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches, plan.switch_latency_s
         )
 

@@ -1,6 +1,6 @@
 """What the coordinator broadcasts: every rank's clocks for every point of the frontier.
 
-Once a rank holds the book, any switch is a local look-up, and all ranks look up the same thing.
+Once a rank holds the table, any switch is a local look-up, and all ranks look up the same thing.
 """
 
 from __future__ import annotations
@@ -16,19 +16,28 @@ from perseus_ds.pipeline.dag import PipelineDag
 from perseus_ds.pipeline.instruction import Kind
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["Condition", "Detours", "Peers", "PlanBook", "PlanPoint", "Route", "condition_of", "is_slow"]
+__all__ = [
+    "FrequencyPlan",
+    "PipelineGroup",
+    "PlanSet",
+    "PlanTable",
+    "StageSlowdowns",
+    "StragglerPlans",
+    "is_slow",
+    "stage_slowdowns",
+]
 
-Condition = tuple[float, ...]
+StageSlowdowns = tuple[float, ...]
 """How slow each stage of a pipeline is; 1.0 is as profiled."""
 
 StageClocks = Mapping[tuple[Kind, int, int], int]
 
-# Detours kept for conditions that may come back.
-_KEPT_DETOURS = 16
+# StragglerPlans kept for conditions that may come back.
+_KEPT_STRAGGLER_PLANS = 16
 
 
 @dataclass(frozen=True)
-class PlanPoint:
+class FrequencyPlan:
     """One plan of the frontier, as the ranks need it.
 
     Attributes:
@@ -59,7 +68,7 @@ class PlanPoint:
 
 
 @dataclass(frozen=True)
-class Route:
+class PlanSet:
     """The frontier of one pipeline in one condition.
 
     Attributes:
@@ -70,37 +79,37 @@ class Route:
         points: Plans by increasing time.
     """
 
-    slowdowns: Condition
+    slowdowns: StageSlowdowns
     t_min_s: float
     t_star_s: float
     t_objective_s: float
-    points: tuple[PlanPoint, ...]
+    points: tuple[FrequencyPlan, ...]
 
     def t_opt_s(self, t_prime_s: float) -> float:
         """Return min(T*, max(T', T_min, the objective's T)), in seconds (paper section 3.2)."""
         return min(max(t_prime_s, self.t_objective_s, self.t_min_s), max(self.t_star_s, self.t_objective_s))
 
-    def point(self, t_s: float) -> PlanPoint:
+    def point(self, t_s: float) -> FrequencyPlan:
         """Return the slowest plan that takes no longer than ``t_s``, else the fastest one."""
         index = bisect_right(self.points, t_s * (1 + 1e-9), key=lambda point: point.time_s)
         return self.points[max(index - 1, 0)]
 
 
 @dataclass(frozen=True)
-class Detours:
-    """Frontiers for pipelines with slow stages, an addition to the plan book in force.
+class StragglerPlans:
+    """Frontiers for pipelines with slow stages, an addition to the plan table in force.
 
     Attributes:
-        version: Counted together with the plan books'.
+        version: Counted together with the plan tables'.
         routes: By the number of the peers and the condition.
     """
 
     version: int
-    routes: Mapping[tuple[int, Condition], Route]
+    routes: Mapping[tuple[int, StageSlowdowns], PlanSet]
 
 
 @dataclass(frozen=True)
-class Peers:
+class PipelineGroup:
     """What pipelines with the same GPUs have in common.
 
     Attributes:
@@ -111,34 +120,34 @@ class Peers:
         max_time_s: Predicted iteration time at the highest clock.
         waiting_w: What it draws while it waits for the other pipelines.
         expected_times_s: Measured time by (curve, SM clock).
-        detours: Frontiers of slowed ones, by condition.
+        straggler_plans: Frontiers of slowed ones, by condition.
     """
 
     dag: PipelineDag
     fastest_s: np.ndarray
-    base: Route
+    base: PlanSet
     max_energy_j: float
     max_time_s: float
     waiting_w: float
     expected_times_s: Mapping[tuple[CurveKey, int], float]
-    detours: Mapping[Condition, Route] = field(default_factory=dict)
+    straggler_plans: Mapping[StageSlowdowns, PlanSet] = field(default_factory=dict)
 
-    def route(self, condition: Condition) -> Route:
-        """Return the frontier for a pipeline in a condition: its detour where there is one, else the base."""
-        return self.detours.get(condition, self.base)
+    def route(self, condition: StageSlowdowns) -> PlanSet:
+        """Return the frontier for a pipeline in a condition: its straggler plans where there are any, else the base."""
+        return self.straggler_plans.get(condition, self.base)
 
     def expected_s(self, key: CurveKey, frequency_mhz: int) -> float:
         """Return an instruction's measured time at a clock, in seconds; 0 when it was not measured."""
         return self.expected_times_s.get((key, frequency_mhz), 0.0)
 
-    def fastest_with_s(self, condition: Condition) -> float:
+    def fastest_with_s(self, condition: StageSlowdowns) -> float:
         """Return the shortest iteration time, in seconds, in a condition."""
         if not is_slow(condition):
             return self.base.t_min_s
         factors = np.array(condition)[[instruction.stage for instruction in self.dag.instructions]]
         return self.dag.makespan(self.fastest_s * factors)
 
-    def choose(self, condition: Condition, t_prime_s: float) -> PlanPoint:
+    def choose(self, condition: StageSlowdowns, t_prime_s: float) -> FrequencyPlan:
         """Return the plan for a condition when the slowest pipeline takes ``t_prime_s``."""
         route = self.route(condition)
         if route is self.base and is_slow(condition):
@@ -146,15 +155,15 @@ class Peers:
             return route.points[0]
         return route.point(route.t_opt_s(t_prime_s))
 
-    def with_detours(self, more: Mapping[Condition, Route]) -> Peers:
-        """Return the peers with detours added; the oldest are dropped when there are many."""
-        kept = {condition: route for condition, route in self.detours.items() if condition not in more}
-        latest = list((kept | dict(more)).items())[-max(_KEPT_DETOURS, len(more)) :]
-        return replace(self, detours=dict(latest))
+    def with_straggler_plans(self, more: Mapping[StageSlowdowns, PlanSet]) -> PipelineGroup:
+        """Return the peers with straggler plans added; the oldest are dropped when there are many."""
+        kept = {condition: route for condition, route in self.straggler_plans.items() if condition not in more}
+        latest = list((kept | dict(more)).items())[-max(_KEPT_STRAGGLER_PLANS, len(more)) :]
+        return replace(self, straggler_plans=dict(latest))
 
 
 @dataclass(frozen=True)
-class PlanBook:
+class PlanTable:
     """All that a rank needs to know of the plans.
 
     Attributes:
@@ -168,7 +177,7 @@ class PlanBook:
     version: int
     microbatches: int
     baseline_s: float
-    peers: tuple[Peers, ...]
+    peers: tuple[PipelineGroup, ...]
     peers_of: tuple[int, ...]
 
     @property
@@ -176,20 +185,20 @@ class PlanBook:
         """Predicted iteration time of the job at the highest clock."""
         return max(peers.max_time_s for peers in self.peers)
 
-    def of(self, pipeline: int) -> Peers:
+    def of(self, pipeline: int) -> PipelineGroup:
         """Return what belongs to a pipeline."""
         return self.peers[self.peers_of[pipeline]]
 
-    def with_detours(self, more: Detours) -> PlanBook:
-        """Return the book with detours added."""
-        added: list[dict[Condition, Route]] = [{} for _ in self.peers]
+    def with_straggler_plans(self, more: StragglerPlans) -> PlanTable:
+        """Return the table with straggler plans added."""
+        added: list[dict[StageSlowdowns, PlanSet]] = [{} for _ in self.peers]
         for (number, condition), route in more.routes.items():
             added[number][condition] = route
-        peers = tuple(one.with_detours(routes) for one, routes in zip(self.peers, added, strict=True))
+        peers = tuple(one.with_straggler_plans(routes) for one, routes in zip(self.peers, added, strict=True))
         return replace(self, version=more.version, peers=peers)
 
-    def missing(self, slowdowns: np.ndarray) -> list[tuple[int, Condition]]:
-        """Return the numbers of peers, and the conditions, that need a detour and have none.
+    def missing(self, slowdowns: np.ndarray) -> list[tuple[int, StageSlowdowns]]:
+        """Return the numbers of peers, and the conditions, that need straggler plans and have none.
 
         Args:
             slowdowns: Array (pipelines, stages).
@@ -197,7 +206,7 @@ class PlanBook:
         return sorted(
             (number, condition)
             for number, condition in set(self._conditions(slowdowns))
-            if is_slow(condition) and condition not in self.peers[number].detours
+            if is_slow(condition) and condition not in self.peers[number].straggler_plans
         )
 
     def t_prime_s(self, slowdowns: np.ndarray) -> float:
@@ -213,7 +222,7 @@ class PlanBook:
             self.peers[number].fastest_with_s(condition) for number, condition in set(self._conditions(slowdowns))
         )
 
-    def choose(self, slowdowns: np.ndarray) -> tuple[PlanPoint, ...]:
+    def choose(self, slowdowns: np.ndarray) -> tuple[FrequencyPlan, ...]:
         """Return the plan that each pipeline should run, given everybody's condition.
 
         Args:
@@ -227,7 +236,7 @@ class PlanBook:
         chosen = {one: self.peers[one[0]].choose(one[1], slowest_s) for one in chosen}
         return tuple(chosen[one] for one in conditions)
 
-    def energy_j(self, plans: Sequence[PlanPoint]) -> float:
+    def energy_j(self, plans: Sequence[FrequencyPlan]) -> float:
         """Return the energy of one pipeline's iteration, the mean over pipelines, waiting included.
 
         Args:
@@ -246,16 +255,16 @@ class PlanBook:
         energies = [one.max_energy_j + one.waiting_w * (self.max_time_s - one.max_time_s) for one in peers]
         return sum(energies) / len(energies)
 
-    def _conditions(self, slowdowns: np.ndarray) -> list[tuple[int, Condition]]:
+    def _conditions(self, slowdowns: np.ndarray) -> list[tuple[int, StageSlowdowns]]:
         """Return each pipeline's peers' number and condition."""
-        return [(number, condition_of(row)) for number, row in zip(self.peers_of, slowdowns, strict=True)]
+        return [(number, stage_slowdowns(row)) for number, row in zip(self.peers_of, slowdowns, strict=True)]
 
 
-def condition_of(slowdowns: np.ndarray) -> Condition:
+def stage_slowdowns(slowdowns: np.ndarray) -> StageSlowdowns:
     """Return the condition of a pipeline from its row of slowdowns."""
     return tuple(slowdowns.tolist())
 
 
-def is_slow(condition: Condition) -> bool:
+def is_slow(condition: StageSlowdowns) -> bool:
     """Whether any stage of a pipeline is slower than profiled."""
     return any(slowdown > 1.0 for slowdown in condition)

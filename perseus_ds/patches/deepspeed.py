@@ -148,8 +148,8 @@ def _topology(engine: Any, framework: str, chunks: int) -> Topology:
         stage=engine.stage_id,
         stages=engine.num_stages,
         # Not get_model_parallel_rank(): without tensor parallelism that is the pipeline rank.
-        tensor_rank=grid.get_slice_parallel_rank(),
-        tensor_size=grid.get_slice_parallel_world_size(),
+        shard_rank=grid.get_slice_parallel_rank(),
+        shard_size=grid.get_slice_parallel_world_size(),
         chunks=chunks,
         framework=framework,
         fingerprint=_fingerprint(engine),

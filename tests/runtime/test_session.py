@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from perseus_ds.config import Config
-from perseus_ds.coordination.signals import condense
+from perseus_ds.coordination.rounds import condense
 from perseus_ds.pipeline.events import Operation, OperationKind, Topology
 from perseus_ds.profiling.timers import HostTimer
-from perseus_ds.report.ledger import Phase
-from perseus_ds.runtime.pilot import Pilot
-from perseus_ds.runtime.rank import Rank
+from perseus_ds.report.run_stats import Phase
+from perseus_ds.runtime.phase_controller import PhaseController
+from perseus_ds.runtime.session import RankSession
 
 CLOCKS_MHZ = (1400, 1200)
 
@@ -30,10 +30,10 @@ class LoneBus:
         return future
 
 
-def lone_rank(tmp_path, tensor_size: int = 1, switch_latency_s: float = 0.0) -> tuple[Rank, LoneBus]:
+def lone_rank(tmp_path, shard_size: int = 1, switch_latency_s: float = 0.0) -> tuple[RankSession, LoneBus]:
     config, bus = Config(run_dir=tmp_path), LoneBus()
-    topology = Topology(0, 1, 0, 1, 0, 1, tensor_size=tensor_size)
-    instrument = SimpleNamespace(
+    topology = Topology(0, 1, 0, 1, 0, 1, shard_size=shard_size)
+    rank_gpu = SimpleNamespace(
         timer=HostTimer(),
         max_mhz=CLOCKS_MHZ[0],
         clocks_mhz=CLOCKS_MHZ,
@@ -44,11 +44,11 @@ def lone_rank(tmp_path, tensor_size: int = 1, switch_latency_s: float = 0.0) -> 
         operation_begin=lambda operation: None,
         operation_end=lambda operation: None,
     )
-    pilot = Pilot(config, topology, bus, coordinator=None, journal=None, sets_clocks=False)
-    return Rank(config, topology, bus, instrument, pilot, switch_latency_s, journal=None), bus
+    phases = PhaseController(config, topology, bus, coordinator=None, run_recorder=None, sets_clocks=False)
+    return RankSession(config, topology, bus, rank_gpu, phases, switch_latency_s, run_recorder=None), bus
 
 
-def instruction(rank: Rank, kind: OperationKind, takes_s: float = 0.002) -> None:
+def instruction(rank: RankSession, kind: OperationKind, takes_s: float = 0.002) -> None:
     rank.operation_begin(Operation(kind, 0))
     time.sleep(takes_s)
     rank.operation_end(Operation(kind, 0))
@@ -76,15 +76,15 @@ def test_an_iteration_that_an_exception_ends_does_not_shift_the_others(tmp_path)
 
 def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no_clock_of_0_mhz(tmp_path):
     rank, _ = lone_rank(tmp_path)
-    rank._pilot = SimpleNamespace(
-        book=None,
+    rank._phases = SimpleNamespace(
+        table=None,
         plans=(),
         plan=None,
         phase=Phase.BASELINE,
         profiler=None,
         t_prime_s=0.0,
         held_version=lambda: 0,
-        take=lambda agreed, iteration: None,
+        take=lambda round_result, iteration: None,
         profiling_due=lambda iteration: False,
         baseline_begins=lambda iteration: True,
         begins=lambda microbatches, trace: None,
@@ -99,10 +99,10 @@ def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no
 
     for _ in range(12):
         iterate(2)
-    rank._pilot.profiler, rank._pilot.phase = rank._profiler(2), Phase.PROFILING
+    rank._phases.profiler, rank._phases.phase = rank._profiler(2), Phase.PROFILING
     for microbatches in (2, 3, 3, 1, 1, 2):
         iterate(microbatches)
-    assert rank._pilot.profiler.iterations == 6
+    assert rank._phases.profiler.iterations == 6
     rank._collect()
     spans = rank._measurements.spans(0, stage=0)
     assert {span.frequency_mhz for span in spans if span.key is not None} == set(CLOCKS_MHZ)
@@ -112,7 +112,7 @@ def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no
 def test_tensor_parallel_ranks_sweep_alike_whatever_each_has_measured(tmp_path):
     swept = []
     for takes_s in (0.001, 0.004):
-        rank, _ = lone_rank(tmp_path, tensor_size=2, switch_latency_s=0.003)
+        rank, _ = lone_rank(tmp_path, shard_size=2, switch_latency_s=0.003)
         for _ in range(12):
             rank.iteration_begin(microbatches=8, training=True)
             for kind in [OperationKind.FORWARD] * 8 + [OperationKind.BACKWARD] * 8:

@@ -21,30 +21,30 @@ from perseus_ds.console import log
 from perseus_ds.coordination.bus import Bus
 from perseus_ds.coordination.control import ControlFile
 from perseus_ds.coordination.guard import cautious_mhz
-from perseus_ds.coordination.planbook import PlanBook
-from perseus_ds.coordination.signals import Agreed, Signal
+from perseus_ds.coordination.plan_table import PlanTable
+from perseus_ds.coordination.rounds import RankStatus, RoundResult
 from perseus_ds.coordination.straggler import stage_slowdown
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.recorder import RecordedIteration, Recorder
 from perseus_ds.profiling.timers import late_switches
-from perseus_ds.report.journal import Journal
-from perseus_ds.report.ledger import Phase
-from perseus_ds.report.meter import Meter
-from perseus_ds.runtime.enforcer import Enforcer, count_switches
-from perseus_ds.runtime.instrument import Instrument
+from perseus_ds.report.metrics_writer import MetricsWriter
+from perseus_ds.report.run_recorder import RunRecorder
+from perseus_ds.report.run_stats import Phase
+from perseus_ds.runtime.frequency_controller import FrequencyController, count_switches
 from perseus_ds.runtime.measurement import InstructionKey, Measurements, curve_key, instructions_of
-from perseus_ds.runtime.pilot import Pilot
+from perseus_ds.runtime.phase_controller import PhaseController
 from perseus_ds.runtime.profiler import Profiler
+from perseus_ds.runtime.rank_gpu import RankGpu
 
-__all__ = ["Rank"]
+__all__ = ["RankSession"]
 
 # Iterations kept once nothing is profiled any more: enough for the energy counter to catch up.
 _REMEMBERED = 16
 
 
-class Rank:
+class RankSession:
     """One rank from its first iteration on.
 
     Its methods are called on the trainer's thread and never wait for the GPU.
@@ -53,10 +53,10 @@ class Rank:
         config: The whole configuration, the same on all ranks.
         topology: Where this rank stands.
         bus: Its end of the control bus.
-        instrument: Its GPU, clock keeper and timer.
-        pilot: Decides.
+        rank_gpu: Its GPU, clock keeper and timer.
+        phases: Decides.
         switch_latency_s: From a clock request to the new clock on the slowest GPU that shares this one's instructions.
-        journal: On the coordinating rank, who writes.
+        run_recorder: On the coordinating rank, who writes.
         control: On the coordinating rank, the operators' control file.
         meter: On ranks that write metrics, what writes them.
     """
@@ -66,22 +66,22 @@ class Rank:
         config: Config,
         topology: Topology,
         bus: Bus,
-        instrument: Instrument,
-        pilot: Pilot,
+        rank_gpu: RankGpu,
+        phases: PhaseController,
         switch_latency_s: float,
-        journal: Journal | None,
+        run_recorder: RunRecorder | None,
         control: ControlFile | None = None,
-        meter: Meter | None = None,
+        meter: MetricsWriter | None = None,
     ) -> None:
         self._config = config
         self._topology = topology
         self._bus = bus
-        self._instrument = instrument
-        self._pilot = pilot
+        self._gpu = rank_gpu
+        self._phases = phases
         self._switch_latency_s = switch_latency_s
-        self._journal = journal
-        self._enforcer = Enforcer(instrument.set_mhz)
-        self._recorder = Recorder(instrument.timer, self._enforcer.instruction_ended)
+        self._run_recorder = run_recorder
+        self._frequencies = FrequencyController(rank_gpu.set_mhz)
+        self._recorder = Recorder(rank_gpu.timer, self._frequencies.instruction_ended)
         self._measurements = Measurements()
         self._iteration = -1
         self._begin_s: float | None = None
@@ -92,7 +92,7 @@ class Rank:
         self._under_way: deque[tuple[int, list[float]]] = deque()
         self._open = False
         self._control = control
-        self._meter = meter
+        self._metrics_writer = meter
         self._announcements: deque[tuple[int, float]] = deque()
         self._waited_s = 0.0
         self._least_iteration_s = math.inf
@@ -103,8 +103,8 @@ class Rank:
 
     def save(self, folder: Path) -> None:
         """Leave in a checkpoint's folder what a later run resumes from."""
-        if self._journal is not None:
-            self._journal.save(folder)
+        if self._run_recorder is not None:
+            self._run_recorder.save(folder)
 
     def iteration_begin(self, microbatches: int, training: bool) -> None:
         """Close the iteration before; decide on this one, and ask for its first clock.
@@ -120,44 +120,44 @@ class Rank:
             self._under_way.pop()
             self._open = False
         if not training:
-            self._enforcer.hold(self._instrument.max_mhz)
+            self._frequencies.hold(self._gpu.max_mhz)
             self._recorder.iteration_begin(training=False)
             return
         self._iteration += 1
         self._begin_s = now_s
-        self._instrument.iteration_begins(self._iteration)
+        self._gpu.iteration_begins(self._iteration)
         self._collect()
-        if agreed := self._consult():
-            if self._journal is not None:
-                self._journal.agreed(agreed)
-            if self._meter is not None:
-                self._meter.agreed(agreed, self._pilot.plans, self._pilot.t_prime_s)
-            self._least_iteration_s = min(self._least_iteration_s, agreed.iteration_time_s)
-            self._take(agreed)
-        if self._pilot.profiling_due(self._iteration):
-            self._pilot.begin_profiling(self._profiler(microbatches))
+        if round_result := self._consult():
+            if self._run_recorder is not None:
+                self._run_recorder.round_result(round_result)
+            if self._metrics_writer is not None:
+                self._metrics_writer.round_result(round_result, self._phases.plans, self._phases.t_prime_s)
+            self._least_iteration_s = min(self._least_iteration_s, round_result.iteration_time_s)
+            self._take(round_result)
+        if self._phases.profiling_due(self._iteration):
+            self._phases.begin_profiling(self._profiler(microbatches))
         else:
-            self._pilot.baseline_begins(self._iteration)
-        self._pilot.begins(microbatches, partial(self._recent_trace, self._iteration))
+            self._phases.baseline_begins(self._iteration)
+        self._phases.begins(microbatches, partial(self._recent_trace, self._iteration))
         clocks_mhz = self._clocks_mhz(microbatches)
         self._switches = count_switches(clocks_mhz)
-        self._enforcer.begin(clocks_mhz)
-        self._under_way.append((self._iteration, self._enforcer.requested_s))
+        self._frequencies.begin(clocks_mhz)
+        self._under_way.append((self._iteration, self._frequencies.requested_s))
         self._open = True
         self._recorder.iteration_begin(clocks_mhz)
-        if self._journal is not None:
-            self._journal.iteration(self._iteration, self._pilot.phase, self._pilot.plans, microbatches)
-        if self._meter is not None:
-            self._meter.iteration(self._iteration, self._pilot.phase)
+        if self._run_recorder is not None:
+            self._run_recorder.iteration(self._iteration, self._phases.phase, self._phases.plans, microbatches)
+        if self._metrics_writer is not None:
+            self._metrics_writer.iteration(self._iteration, self._phases.phase)
 
     def operation_begin(self, operation: Operation) -> None:
         """Mark the operation's begin."""
         self._recorder.operation_begin(operation)
-        self._instrument.operation_begin(operation)
+        self._gpu.operation_begin(operation)
 
     def operation_end(self, operation: Operation) -> None:
         """Mark the operation's end; the next clock is asked for once it is reached."""
-        self._instrument.operation_end(operation)
+        self._gpu.operation_end(operation)
         self._recorder.operation_end(operation)
 
     def iteration_end(self) -> None:
@@ -167,28 +167,28 @@ class Rank:
 
     def fail(self) -> None:
         """Tell the other ranks, as far as the bus still works, that Perseus must go off."""
-        self._bus.post(Signal(self._iteration, failed=1.0 + self._topology.rank).row())
+        self._bus.post(RankStatus(self._iteration, failed=1.0 + self._topology.rank).row())
 
     def close(self) -> None:
         """Reset the clocks, write what is left to write."""
-        clocks = self._instrument.close()
+        clocks = self._gpu.close()
         if self._control is not None:
             self._control.close()
-        if self._journal is not None:
-            self._journal.close(self._pilot.phase, clocks.to_json())
+        if self._run_recorder is not None:
+            self._run_recorder.close(self._phases.phase, clocks.to_json())
         self._bus.close()
 
-    def _take(self, agreed: Agreed) -> None:
+    def _take(self, round_result: RoundResult) -> None:
         """Act on what all ranks have said."""
-        before = self._pilot.book
-        self._pilot.take(agreed, self._iteration)
-        book = self._pilot.book
-        if self._meter is not None and before is not None and book is not None and book is not before:
-            self._meter.replanned(book.max_energy_j / before.max_energy_j)
+        before = self._phases.table
+        self._phases.take(round_result, self._iteration)
+        table = self._phases.table
+        if self._metrics_writer is not None and before is not None and table is not None and table is not before:
+            self._metrics_writer.replanned(table.max_energy_j / before.max_energy_j)
 
     def _collect(self) -> None:
         """Take in what has been measured since the last iteration."""
-        self._measurements.samples += self._instrument.drain_samples()
+        self._measurements.samples += self._gpu.drain_samples()
         self._late_switches = 0
         for finished in self._recorder.finished():
             if finished.training:
@@ -202,42 +202,42 @@ class Rank:
             if not self._order:
                 raise PerseusError("hooks-silent", framework=self._topology.framework)
         needed = self._config.warmup_iterations + self._config.baseline_iterations
-        if self._pilot.phase not in (Phase.PROFILING, Phase.SOLVING) and self._iteration > needed:
+        if self._phases.phase not in (Phase.PROFILING, Phase.SOLVING) and self._iteration > needed:
             self._measurements.forget_before(self._iteration - _REMEMBERED)
 
-    def _consult(self) -> Agreed | None:
+    def _consult(self) -> RoundResult | None:
         """Return what all ranks said in the round before, and post this rank's part of the next one."""
-        agreed = None
+        round_result = None
         if self._round is not None:
             begin_s = time.monotonic()
-            agreed = Agreed(self._round.result(self._config.bus_timeout_s), self._topology.stages)
+            round_result = RoundResult(self._round.result(self._config.bus_timeout_s), self._topology.stages)
             self._waited_s = time.monotonic() - begin_s
-            if agreed.failed_rank is not None:
-                raise PerseusError("failed-elsewhere", ranks=f"rank {agreed.failed_rank}")
+            if round_result.failed_rank is not None:
+                raise PerseusError("failed-elsewhere", ranks=f"rank {round_result.failed_rank}")
         if self._iteration > 0:
             self._round = self._bus.post(self._signal().row())
-        return agreed
+        return round_result
 
-    def _signal(self) -> Signal:
+    def _signal(self) -> RankStatus:
         """Return what this rank has to say about the iteration that has just ended."""
         ended = self._iteration - 1
-        profiler = self._pilot.profiler
+        profiler = self._phases.profiler
         pipeline, slowdown = self._next_announcement() or (float("nan"), float("nan"))
         energy_j = self._measurements.energy_j(ended - 1)
         log.debug("rank %d: iteration %d: used %.3f J", self._topology.rank, ended - 1, energy_j)
-        return Signal(
+        return RankStatus(
             iteration=ended,
             iteration_time_s=self._measurements.time_s(ended),
             energy_j=energy_j,
-            version=self._pilot.held_version(),
+            version=self._phases.held_version(),
             profiled=float(profiler is not None and profiler.done),
             switches=self._switches,
             late_switches=self._late_switches,
             waited_s=self._waited_s,
             hint_pipeline=pipeline,
             hint_slowdown=slowdown,
-            slowdown=self._slowdown(self._pilot.book) if self._pilot.book else 1.0,
-            throttled_s=self._instrument.throttled_s,
+            slowdown=self._slowdown(self._phases.table) if self._phases.table else 1.0,
+            throttled_s=self._gpu.throttled_s,
         )
 
     def _next_announcement(self) -> tuple[int, float] | None:
@@ -246,9 +246,9 @@ class Rank:
             return self._announcements.popleft()
         return self._control.next_announcement() if self._control is not None else None
 
-    def _slowdown(self, book: PlanBook) -> float:
+    def _slowdown(self, table: PlanTable) -> float:
         """Return measured over expected instruction time in the latest iteration."""
-        latest, peers = self._measurements.latest(), book.of(self._topology.pipeline)
+        latest, peers = self._measurements.latest(), table.of(self._topology.pipeline)
         return stage_slowdown(
             (timed.duration_s, peers.expected_s(curve_key(self._topology.stage, key), timed.frequency_mhz))
             for key, timed in (instructions_of(latest) if latest else ())
@@ -265,7 +265,7 @@ class Rank:
             self._measurements,
             self._measurements.trace(baseline, topology.stage, topology.pipeline),
             self._order,
-            self._instrument.clocks_mhz,
+            self._gpu.clocks_mhz,
             self._switch_latency_s,
             self._least_iteration_s / slots,
             first,
@@ -279,18 +279,18 @@ class Rank:
 
     def _clocks_mhz(self, microbatches: int) -> list[int]:
         """Return the clock of every instruction of the iteration that begins."""
-        highest = [self._instrument.max_mhz] * (2 * microbatches * self._topology.chunks)
-        if self._pilot.phase is Phase.PROFILING and self._pilot.profiler is not None:
-            return self._pilot.profiler.next_clocks_mhz(len(highest))
+        highest = [self._gpu.max_mhz] * (2 * microbatches * self._topology.chunks)
+        if self._phases.phase is Phase.PROFILING and self._phases.profiler is not None:
+            return self._phases.profiler.next_clocks_mhz(len(highest))
         if len(self._order) != len(highest):
             return highest
-        book, plan = self._pilot.book, self._pilot.plan
-        if book is None or plan is None or book.microbatches != microbatches:
+        table, plan = self._phases.table, self._phases.plan
+        if table is None or plan is None or table.microbatches != microbatches:
             return highest
         planned = plan.clocks_mhz[self._topology.stage]
-        clocks_mhz = [planned.get(key, self._instrument.max_mhz) for key in self._order]
-        if caution := self._pilot.caution:
-            return [cautious_mhz(mhz, self._instrument.clocks_mhz, caution) for mhz in clocks_mhz]
+        clocks_mhz = [planned.get(key, self._gpu.max_mhz) for key in self._order]
+        if caution := self._phases.caution:
+            return [cautious_mhz(mhz, self._gpu.clocks_mhz, caution) for mhz in clocks_mhz]
         return clocks_mhz
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import perseus_ds
-from perseus_ds import apart
+from perseus_ds import isolated
 
 TRAP = "raise RuntimeError(f'{__file__} was taken')"
 
@@ -19,7 +19,7 @@ def site(tmp_path, monkeypatch) -> Path:
     (site / "perseus_ds").symlink_to(Path(perseus_ds.__file__).parent)
     for name in ("dataclasses", "pathlib"):
         (site / f"{name}.py").write_text(TRAP)
-    monkeypatch.setattr(apart, "_ROOT", site)
+    monkeypatch.setattr(isolated, "_ROOT", site)
     return site
 
 
@@ -36,7 +36,7 @@ def own_files(tmp_path) -> Path:
 @pytest.mark.parametrize("safe_path", ["", "1"])
 def test_neither_neighbours_nor_the_users_files_are_taken(site, own_files, safe_path, monkeypatch):
     monkeypatch.setenv("PYTHONSAFEPATH", safe_path)
-    command = [*apart.command("perseus_ds.device.keeper"), "--help"]
+    command = [*isolated.command("perseus_ds.device.keeper"), "--help"]
     done = subprocess.run(command, cwd=own_files, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "--calibrate" in done.stdout
@@ -48,7 +48,7 @@ def test_it_is_the_package_that_starts_it_that_is_run(tmp_path, monkeypatch):
     other.mkdir()
     (other / "__init__.py").touch()
     (other / "told.py").write_text("import sys; print(__name__, sys.argv[1:])")
-    monkeypatch.setattr(apart, "_ROOT", tmp_path)
-    command = [*apart.command("perseus_ds.told"), "--fd", "3"]
+    monkeypatch.setattr(isolated, "_ROOT", tmp_path)
+    command = [*isolated.command("perseus_ds.told"), "--fd", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "__main__ ['--fd', '3']", done.stderr

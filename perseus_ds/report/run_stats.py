@@ -8,7 +8,7 @@ from enum import Enum
 from statistics import median
 from typing import Any
 
-__all__ = ["Ledger", "Measurement", "Phase", "StragglerRecord"]
+__all__ = ["Measurement", "Phase", "RunStats", "StragglerRecord"]
 
 
 # Iterations kept: a training of weeks must neither fill the memory nor be summed up for ever longer.
@@ -77,7 +77,7 @@ class _Iteration:
 
 
 @dataclass
-class Ledger:
+class RunStats:
     """Rows by training iteration; of an endless phase only the latest few thousand.
 
     Attributes:

@@ -7,19 +7,19 @@ from typing import Any
 
 from perseus_ds.config import Config
 from perseus_ds.console import log
-from perseus_ds.device.clock_keeper import ClockKeeper, Drained
+from perseus_ds.device.clock_keeper import ClockKeeper, KeeperUpdate
 from perseus_ds.device.clock_statistics import ClockStatistics
 from perseus_ds.pipeline.events import Operation, OperationKind, Topology
 from perseus_ds.profiling.recorder import Timer
 from perseus_ds.profiling.timers import CudaTimer, HostTimer
 from perseus_ds.runtime.simulation import Simulation
 
-__all__ = ["Instrument"]
+__all__ = ["RankGpu"]
 
 _INSTRUCTIONS = (OperationKind.FORWARD, OperationKind.BACKWARD)
 
 
-class Instrument:
+class RankGpu:
     """What a rank measures with and acts through.
 
     Args:
@@ -31,7 +31,7 @@ class Instrument:
         clocks_mhz: Clocks that may be asked for, descending.
         sets_clocks: False when clocks are only observed.
         driver_version: NVIDIA driver.
-        throttled_s: How long, up to the samples drained last, the driver said that something holds the clock down.
+        throttled_s: How long, up to the samples update last, the driver said that something holds the clock down.
         switch_latency_s: Calibrated time from a clock request to the new clock.
         timer: Marks begins and ends of operations.
 
@@ -87,9 +87,9 @@ class Instrument:
     def drain_samples(self) -> list[tuple[float, float]]:
         """Return the changed points (monotonic seconds, joules) of the energy counter since the last call."""
         before_s = self._statistics.throttled_s
-        drained = self._take(self._keeper.drain())
+        update = self._take(self._keeper.drain())
         self.throttled_s = self._statistics.throttled_s - before_s
-        return [(sample.time_s, sample.energy_j) for sample in drained.samples]
+        return [(sample.time_s, sample.energy_j) for sample in update.samples]
 
     def iteration_begins(self, iteration: int) -> None:
         """Let what is to happen to simulated GPUs happen."""
@@ -117,12 +117,12 @@ class Instrument:
             self.timer.close()
         return self._statistics
 
-    def _take(self, drained: Drained) -> Drained:
+    def _take(self, update: KeeperUpdate) -> KeeperUpdate:
         """Count what the keeper says, and pass its messages on."""
-        self._statistics.add(drained)
-        for line in drained.notices:
+        self._statistics.add(update)
+        for line in update.notices:
             log.warning("rank %d: %s", self._rank, line)
-        return drained
+        return update
 
     def _device(self) -> tuple[str | None, int]:
         """Return UUID and CUDA index of this rank's device."""

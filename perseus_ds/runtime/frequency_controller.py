@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-__all__ = ["Enforcer", "count_switches"]
+__all__ = ["FrequencyController", "count_switches"]
 
 
-class Enforcer:
+class FrequencyController:
     """The clocks of one rank's present iteration.
 
     Args:

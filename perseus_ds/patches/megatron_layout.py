@@ -127,7 +127,7 @@ def _topology(chunks: int, framework: str, fingerprint: str) -> Topology:
     import torch.distributed
     from megatron.core import parallel_state as state
 
-    tensor_size = state.get_tensor_model_parallel_world_size()
+    shard_size = state.get_tensor_model_parallel_world_size()
     return Topology(
         rank=torch.distributed.get_rank(),
         world_size=torch.distributed.get_world_size(),
@@ -135,8 +135,8 @@ def _topology(chunks: int, framework: str, fingerprint: str) -> Topology:
         pipelines=state.get_data_parallel_world_size(),
         stage=state.get_pipeline_model_parallel_rank(),
         stages=state.get_pipeline_model_parallel_world_size(),
-        tensor_rank=state.get_context_parallel_rank() * tensor_size + state.get_tensor_model_parallel_rank(),
-        tensor_size=state.get_context_parallel_world_size() * tensor_size,
+        shard_rank=state.get_context_parallel_rank() * shard_size + state.get_tensor_model_parallel_rank(),
+        shard_size=state.get_context_parallel_world_size() * shard_size,
         chunks=chunks,
         framework=framework,
         fingerprint=fingerprint,

@@ -12,20 +12,20 @@ import numpy as np
 
 from perseus_ds.config import Config
 from perseus_ds.console import ProgressLine, log
-from perseus_ds.coordination.known import copy_knowledge
-from perseus_ds.coordination.planbook import Detours, PlanBook, PlanPoint
-from perseus_ds.coordination.signals import Agreed
+from perseus_ds.coordination.plan_table import FrequencyPlan, PlanTable, StragglerPlans
+from perseus_ds.coordination.resume import copy_resume_data
+from perseus_ds.coordination.rounds import RoundResult
 from perseus_ds.messages import one_line, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.report.closing import closing_table
-from perseus_ds.report.ledger import Ledger, Measurement, Phase, StragglerRecord
 from perseus_ds.report.provenance import software_versions
+from perseus_ds.report.run_stats import Measurement, Phase, RunStats, StragglerRecord
 from perseus_ds.rundir import RunDirectory
 
-__all__ = ["Journal"]
+__all__ = ["RunRecorder"]
 
 
-class Journal:
+class RunRecorder:
     """The coordinator's record of the job.
 
     Args:
@@ -45,11 +45,11 @@ class Journal:
         self._config = config
         self._topology = topology
         self._simulated = config.simulator is not None
-        self._ledger = Ledger()
+        self._stats = RunStats()
         self._phase: Phase | None = None
-        self._plans: tuple[PlanPoint, ...] = ()
+        self._plans: tuple[FrequencyPlan, ...] = ()
         self._slow = self._cautious = False
-        self._book: PlanBook | None = None
+        self._book: PlanTable | None = None
         self._progress: ProgressLine | None = None
         self._waited_s = self._trained_s = 0.0
         self.directory = directory
@@ -65,59 +65,63 @@ class Journal:
         Args:
             baseline: ``baseline`` of its ``summary.json``.
         """
-        self._ledger.earlier_baseline = Measurement(baseline["iteration_time_s"], baseline["energy_j"])
+        self._stats.earlier_baseline = Measurement(baseline["iteration_time_s"], baseline["energy_j"])
         log.info("going on with the profile and plans of an earlier run in %s", self.directory.path)
 
-    def iteration(self, iteration: int, phase: Phase, plans: tuple[PlanPoint, ...], microbatches: int) -> None:
+    def iteration(self, iteration: int, phase: Phase, plans: tuple[FrequencyPlan, ...], microbatches: int) -> None:
         """An iteration begins."""
         planned = self._book is not None and self._book.microbatches == microbatches
         as_before = self._phase is phase and plans is self._plans
         healthy = not self._slow and not self._cautious
-        self._ledger.begin(iteration, phase, phase is not Phase.ENFORCING or (planned and healthy and as_before))
+        self._stats.begin(iteration, phase, phase is not Phase.ENFORCING or (planned and healthy and as_before))
         if phase is not self._phase:
             self._enter(phase, iteration)
         if phase is Phase.PROFILING and self._progress is not None:
             self._progress.step()
         self._phase, self._plans = phase, plans
 
-    def agreed(self, agreed: Agreed) -> None:
+    def round_result(self, round_result: RoundResult) -> None:
         """All ranks have spoken about an iteration."""
-        iteration = agreed.iteration
+        iteration = round_result.iteration
         per_pipeline = 1 / self._topology.pipelines
-        switches = float(agreed.field("switches").sum()) * per_pipeline
-        self._ledger.measured(iteration, agreed.iteration_time_s, switches, float(agreed.field("late_switches").sum()))
-        self._ledger.energy(iteration - 1, agreed.pipeline_energy_j)
-        self._waited_s += float(agreed.field("waited_s").max())
-        self._trained_s += agreed.iteration_time_s
+        switches = float(round_result.field("switches").sum()) * per_pipeline
+        self._stats.measured(
+            iteration, round_result.iteration_time_s, switches, float(round_result.field("late_switches").sum())
+        )
+        self._stats.energy(iteration - 1, round_result.pipeline_energy_j)
+        self._waited_s += float(round_result.field("waited_s").max())
+        self._trained_s += round_result.iteration_time_s
         every = self._config.report.log_every
         if every and iteration and iteration % every == 0:
             log.info(
                 "iteration %d: %s, %.3f s, %.0f J per pipeline%s",
                 iteration,
                 self._phase.value if self._phase else "",
-                agreed.iteration_time_s,
-                agreed.pipeline_energy_j,
+                round_result.iteration_time_s,
+                round_result.pipeline_energy_j,
                 " (simulated GPUs)" if self._simulated else "",
             )
             self._write_summary()
 
-    def book(self, book: PlanBook, iteration: int) -> None:
-        """A plan book comes into force."""
+    def table(self, table: PlanTable, iteration: int) -> None:
+        """A plan table comes into force."""
         if self._book is not None:
-            time_ratio = book.baseline_s / self._book.baseline_s
-            self._ledger.replanned(time_ratio, book.max_energy_j / self._book.max_energy_j)
-        self._book, self._cautious = book, False
-        plans = book.choose(np.ones((self._topology.pipelines, self._topology.stages)))
-        energy_j, base = book.energy_j(plans), book.peers[0].base
-        self._ledger.predicted = Measurement(max(plan.time_s for plan in plans), energy_j)
-        self._ledger.predicted_saving = 1.0 - energy_j / book.max_energy_j
+            time_ratio = table.baseline_s / self._book.baseline_s
+            self._stats.replanned(time_ratio, table.max_energy_j / self._book.max_energy_j)
+        self._book, self._cautious = table, False
+        plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
+        energy_j, base = table.energy_j(plans), table.peers[0].base
+        self._stats.predicted = Measurement(max(plan.time_s for plan in plans), energy_j)
+        self._stats.predicted_saving = 1.0 - energy_j / table.max_energy_j
         self.directory.write_json("plan.json", plans[0].to_json())
-        self._event("plans", iteration, version=book.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
+        self._event("plans", iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
 
-    def detours(self, detours: Detours, iteration: int) -> None:
+    def straggler_plans(self, straggler_plans: StragglerPlans, iteration: int) -> None:
         """Frontiers for slowed pipelines come into force."""
-        for (_, condition), route in detours.routes.items():
-            self._event("detour", iteration, slowdowns=condition, t_min_s=route.t_min_s, t_star_s=route.t_star_s)
+        for (_, condition), route in straggler_plans.routes.items():
+            self._event(
+                "straggler_plans", iteration, slowdowns=condition, t_min_s=route.t_min_s, t_star_s=route.t_star_s
+            )
 
     def drift(self, drift: np.ndarray, iteration: int) -> None:
         """The profile no longer fits: by these factors per stage."""
@@ -133,12 +137,12 @@ class Journal:
             log.info("iteration %d: %s", iteration, user_message("guard-return"))
 
     def condition(
-        self, book: PlanBook, slowdowns: np.ndarray, lasted: np.ndarray, seen_iteration: int, iteration: int
+        self, table: PlanTable, slowdowns: np.ndarray, lasted: np.ndarray, seen_iteration: int, iteration: int
     ) -> None:
         """A stage has become slow, or normal again.
 
         Args:
-            book: The one in force.
+            table: The one in force.
             slowdowns: Array (pipelines, stages).
             lasted: Array (pipelines, stages): for how many iterations each had been slow when it was noticed.
             seen_iteration: The last iteration that was looked at.
@@ -149,17 +153,17 @@ class Journal:
             if self._open(pipeline, stage) is None:
                 onset = max(seen_iteration - int(lasted[pipeline, stage]) + 1, 0)
                 record = StragglerRecord(pipeline, stage, float(slowdowns[pipeline, stage]), onset)
-                record.t_prime_s = book.t_prime_s(slowdowns)
-                self._ledger.stragglers.append(record)
+                record.t_prime_s = table.t_prime_s(slowdowns)
+                self._stats.stragglers.append(record)
                 self._event("straggler", iteration, **_given(record))
-        for record in self._ledger.stragglers:
+        for record in self._stats.stragglers:
             if record.recovered_iteration is None and slowdowns[record.pipeline, record.stage] == 1.0:
                 record.recovered_iteration = max(seen_iteration - self._config.straggler.recovery_iterations + 1, 0)
                 self._event("recovered", iteration, pipeline=record.pipeline, stage=record.stage)
 
-    def switched(self, chosen: tuple[PlanPoint, ...], iteration: int) -> None:
+    def switched(self, chosen: tuple[FrequencyPlan, ...], iteration: int) -> None:
         """Plans, one per pipeline, have changed, on all ranks, at this iteration."""
-        for record in self._ledger.stragglers:
+        for record in self._stats.stragglers:
             if record.recovered_iteration is not None and record.returned_iteration is None:
                 record.returned_iteration = iteration
             elif record.recovered_iteration is None and record.switched_iteration is None:
@@ -175,7 +179,7 @@ class Journal:
     def save(self, folder: Path) -> None:
         """Copy what a later run resumes from into a checkpoint's folder, as soon as it is written."""
         self._write_summary()
-        self.directory.later(partial(copy_knowledge, self.directory.path, folder))
+        self.directory.later(partial(copy_resume_data, self.directory.path, folder))
 
     def close(self, phase: Phase, clocks: dict[str, Any]) -> None:
         """The job is over: write the summary and print the closing table.
@@ -187,7 +191,7 @@ class Journal:
         if self._progress is not None:
             self._progress.close()
         waited = self._waited_s / self._trained_s if self._trained_s else 0.0
-        self._event("end", max(self._ledger.last_iteration, 0), phase=phase.value, bus_wait_share=waited, clocks=clocks)
+        self._event("end", max(self._stats.last_iteration, 0), phase=phase.value, bus_wait_share=waited, clocks=clocks)
         summary = self._write_summary()
         written = self.directory.flush()
         if self.directory.failure is not None:
@@ -207,7 +211,7 @@ class Journal:
         """Whether more iterations would have brought a plan; where no clock is set the baseline goes on for ever."""
         if phase in (Phase.WARMUP, Phase.BASELINE):
             before_profiling = self._config.warmup_iterations + self._config.baseline_iterations
-            return self._ledger.last_iteration < before_profiling
+            return self._stats.last_iteration < before_profiling
         return phase in (Phase.PROFILING, Phase.SOLVING)
 
     def _enter(self, phase: Phase, iteration: int) -> None:
@@ -220,7 +224,7 @@ class Journal:
         log.info("iteration %d: %s%s", iteration, phase.value, " (simulated GPUs)" if self._simulated else "")
 
     def _open(self, pipeline: int, stage: int) -> StragglerRecord | None:
-        for record in self._ledger.stragglers:
+        for record in self._stats.stragglers:
             if (record.pipeline, record.stage) == (pipeline, stage) and record.recovered_iteration is None:
                 return record
         return None
@@ -247,9 +251,9 @@ class Journal:
             log.warning(user_message("report-not-written", path=self.directory.path, detail=detail))
 
     def _write_summary(self) -> dict[str, Any]:
-        summary = self._ledger.summary(framework=self._topology.framework, **self._about())
+        summary = self._stats.summary(framework=self._topology.framework, **self._about())
         self.directory.write_json("summary.json", summary)
-        self.directory.write_json("iterations.json", self._ledger.series())
+        self.directory.write_json("iterations.json", self._stats.series())
         return summary
 
 
