@@ -28,7 +28,7 @@ from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense, co
 from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
 from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.switching import SwitchCost
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, Profile, read_profile
 
@@ -95,7 +95,7 @@ def make_book() -> tuple[SolvedFrontiers, PlanTable, StragglerPlans]:
         {
             CurveKey(stage, kind, 0): shipped.curve(CurveKey(stages[stage % len(stages)], kind, 0))
             for stage in range(STAGES)
-            for kind in Kind
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
         },
         shipped.source,
     )

@@ -23,7 +23,7 @@ from scipy.sparse import coo_matrix
 
 from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.network import build_network
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import Profile, read_profile, split_chunks
 

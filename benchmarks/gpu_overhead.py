@@ -22,7 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from perseus_ds.patches.integration import instruction, reported
-from perseus_ds.pipeline.events import Operation, OperationKind
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.recorder import Recorder, Timer
 from perseus_ds.profiling.timers import CudaTimer
 
@@ -74,8 +75,8 @@ class Step:
         self.reached_s: list[float] = []
         self.recorder = Recorder(timer, lambda index: self.reached_s.append(time.monotonic()))
         integration: Any = self
-        self._forward = reported(integration, self._run_forward, self._describe(OperationKind.FORWARD))
-        self._backward = reported(integration, self._run_backward, self._describe(OperationKind.BACKWARD))
+        self._forward = reported(integration, self._run_forward, self._describe(Kind.FORWARD))
+        self._backward = reported(integration, self._run_backward, self._describe(Kind.BACKWARD))
 
     def run(self, *, hooked: bool) -> None:
         """Enqueue one step."""
@@ -89,7 +90,7 @@ class Step:
         if hooked:
             self.recorder.iteration_end()
 
-    def _describe(self, kind: OperationKind) -> Callable[[int], Operation]:
+    def _describe(self, kind: Kind) -> Callable[[int], Operation]:
         return lambda microbatch: instruction(kind, microbatch, 0)
 
     def _run_forward(self, microbatch: int) -> None:

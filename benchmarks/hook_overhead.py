@@ -19,7 +19,9 @@ from rich.table import Table
 
 from perseus_ds.device.clock_keeper import ClockKeeper
 from perseus_ds.patches.integration import instruction, reported
-from perseus_ds.pipeline.events import Operation, OperationKind
+from perseus_ds.pipeline.clocks import IterationClocks
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.recorder import Recorder
 from perseus_ds.profiling.timers import CudaTimer, HostTimer
 from perseus_ds.runtime.frequency_controller import FrequencyController
@@ -58,25 +60,25 @@ class _Hooked:
 
     def _describe(self) -> Operation:
         self.microbatch += 1
-        kind = OperationKind.FORWARD if self.microbatch % 2 else OperationKind.BACKWARD
+        kind = Kind.FORWARD if self.microbatch % 2 else Kind.BACKWARD
         return instruction(kind, self.microbatch // 2, 0)
 
 
 def seconds_per_instruction(
-    recorder: Recorder | None, frequency_controller: FrequencyController, clocks_mhz: list[int], repeat: int
+    recorder: Recorder | None, frequency_controller: FrequencyController, clocks: IterationClocks, repeat: int
 ) -> list[float]:
     """Return the mean cost of an instruction in each of ``repeat`` iterations."""
     hooked = _Hooked(recorder)
     costs_s = []
     for _ in range(repeat):
         if recorder is not None:
-            frequency_controller.begin(clocks_mhz)
-            recorder.iteration_begin(clocks_mhz)
+            frequency_controller.begin(clocks)
+            recorder.iteration_begin(clocks)
         hooked.microbatch = 0
         begin_s = time.perf_counter()
-        for _ in clocks_mhz:
+        for _ in clocks.planned_mhz:
             hooked.run()
-        costs_s.append((time.perf_counter() - begin_s) / len(clocks_mhz))
+        costs_s.append((time.perf_counter() - begin_s) / len(clocks.planned_mhz))
         if recorder is not None:
             recorder.iteration_end()
     return costs_s
@@ -86,8 +88,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=200)
     repeat = parser.parse_args().repeat
-    same = [_CLOCKS_MHZ[0]] * (2 * _MICROBATCHES)
-    changing = [_CLOCKS_MHZ[index % len(_CLOCKS_MHZ)] for index in range(2 * _MICROBATCHES)]
+    count = 2 * _MICROBATCHES
+    same = IterationClocks(_CLOCKS_MHZ[0], (_CLOCKS_MHZ[0],) * count)
+    changing = IterationClocks(_CLOCKS_MHZ[0], tuple(_CLOCKS_MHZ[i % len(_CLOCKS_MHZ)] for i in range(count)))
     table = Table("", "median", "95th percentile", title="Hooks, per instruction on the trainer's thread")
     with tempfile.TemporaryDirectory() as directory:
         os.environ[SIMULATOR_VARIABLE] = directory
@@ -104,8 +107,8 @@ def main() -> None:
             ),
             "the same off the trainer's thread": (Recorder(on_cuda, frequency_controller.instruction_ended), changing),
         }
-        for name, (recorder, clocks_mhz) in rows.items():
-            costs_s = seconds_per_instruction(recorder, frequency_controller, clocks_mhz, repeat)
+        for name, (recorder, clocks) in rows.items():
+            costs_s = seconds_per_instruction(recorder, frequency_controller, clocks, repeat)
             high_s = sorted(costs_s)[int(0.95 * (repeat - 1))]
             table.add_row(name, f"{statistics.median(costs_s) * 1e6:.2f} us", f"{high_s * 1e6:.2f} us")
         on_cuda.close()

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from perseus_ds.pipeline.dag import PipelineDag
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.profiling.table import CurveKey
 
 __all__ = [
@@ -30,7 +31,8 @@ __all__ = [
 StageSlowdowns = tuple[float, ...]
 """How slow each stage of a pipeline is; 1.0 is as profiled."""
 
-StageClocks = Mapping[tuple[Kind, int, int], int]
+StageClocks = Mapping[Operation, int]
+"""SM clock by instruction, in the stage's program order."""
 
 # StragglerPlans kept for conditions that may come back.
 _KEPT_STRAGGLER_PLANS = 16
@@ -44,7 +46,7 @@ class FrequencyPlan:
         time_s: Predicted iteration time.
         energy_j: Predicted energy of one pipeline's iteration.
         lower_bound_j: No plan that is as fast uses less.
-        clocks_mhz: Per stage, SM clock by (kind, micro-batch, chunk).
+        clocks_mhz: Per stage, SM clock by instruction, in program order.
         switches: Clock switches per iteration, all stages together.
         switch_latency_s: How late clocks change in ``time_s`` and ``energy_j``; 0 where it does not show.
     """
@@ -57,11 +59,11 @@ class FrequencyPlan:
     switch_latency_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of ``plan.json``; its rows are stage, kind, micro-batch, chunk, MHz."""
+        """Return the content of ``plan.json``; its rows are those of ``Instruction.to_row``."""
         rows = [
-            [stage, kind.value, microbatch, chunk, mhz]
+            Instruction.of(stage, operation).to_row(mhz)
             for stage, clocks in enumerate(self.clocks_mhz)
-            for (kind, microbatch, chunk), mhz in clocks.items()
+            for operation, mhz in clocks.items()
         ]
         names = ("time_s", "energy_j", "lower_bound_j", "switches", "switch_latency_s")
         return {**{name: getattr(self, name) for name in names}, "frequency_mhz": rows}

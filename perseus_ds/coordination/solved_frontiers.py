@@ -105,7 +105,7 @@ class SolvedFrontiers:
         plan = self._plan(frontier, float(t_s))
         clocks: list[dict] = [{} for _ in range(frontier.problem.dag.stages)]
         for one, mhz in plan.frequency_mhz.items():
-            clocks[one.stage][one.kind, one.microbatch, one.chunk] = mhz
+            clocks[one.stage][one.operation] = mhz
         return FrequencyPlan(
             plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches, plan.switch_latency_s
         )

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from perseus_ds.frontier.plan import Plan, evaluate, instruction_points
 from perseus_ds.frontier.problem import Problem
-from perseus_ds.pipeline.instruction import Kind
 
 __all__ = ["BASELINES", "baseline_plans", "max_frequencies"]
 
@@ -56,7 +55,7 @@ def _zeus_per_stage(problem: Problem) -> list[IntArray]:
     forward = {
         stage: {p.frequency_mhz: p.time_s for p in problem.profile.curve(key)}
         for key in problem.keys
-        if key.kind is Kind.FORWARD and key.chunk == 0
+        if key.kind.computes_forward and key.chunk == 0
         for stage in (key.stage,)
     }
     bottleneck = max(min(times.values()) for times in forward.values())
@@ -78,8 +77,8 @@ def _envpipe(problem: Problem) -> list[IntArray]:
     envelope = np.array(
         [
             one.stage == problem.dag.stages - 1
-            or (one.kind is Kind.FORWARD and one.microbatch == 0)
-            or (one.kind is Kind.BACKWARD and one.microbatch == last_microbatch)
+            or (one.kind.computes_forward and one.microbatch == 0)
+            or (one.kind.computes_backward and last_microbatch in (one.microbatch, one.backward_microbatch))
             for one in instructions
         ]
     )

@@ -15,7 +15,7 @@ from perseus_ds.frontier.flow import advance
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.solver import solve
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile
 
@@ -28,7 +28,9 @@ _TIMEOUT_S = 300.0
 def compile_kernels() -> None:
     """Call every kernel once, with a pipeline of two stages."""
     points = [ProfilePoint(1410, 0.1, 30.0), ProfilePoint(1000, 0.12, 25.0), ProfilePoint(600, 0.2, 24.0)]
-    profile = make_profile({CurveKey(stage, kind): points for stage in range(2) for kind in Kind})
+    profile = make_profile(
+        {CurveKey(stage, kind): points for stage in range(2) for kind in (Kind.FORWARD, Kind.BACKWARD)}
+    )
     frontier = solve(Problem(schedule_dag("1f1b", 2, 2), profile, blocking_power_w=75.0))
     middle_s = (frontier.t_min_s + frontier.t_star_s) / 2
     frontier.plan(middle_s)

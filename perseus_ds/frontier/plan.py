@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag
-from perseus_ds.pipeline.instruction import Instruction, Kind
+from perseus_ds.pipeline.instruction import Instruction
 
 __all__ = ["Plan", "count_switches", "evaluate", "instruction_points"]
 
@@ -54,19 +54,14 @@ class Plan:
             "gap": self.gap,
             "switches": self.switches,
             "switch_latency_s": self.switch_latency_s,
-            "frequency_mhz": [
-                [one.stage, one.kind.value, one.microbatch, one.chunk, mhz] for one, mhz in self.frequency_mhz.items()
-            ],
+            "frequency_mhz": [one.to_row(mhz) for one, mhz in self.frequency_mhz.items()],
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
         """Rebuild what ``to_json`` wrote."""
         return cls(
-            {
-                Instruction(stage, Kind(kind), microbatch, chunk): mhz
-                for stage, kind, microbatch, chunk, mhz in data["frequency_mhz"]
-            },
+            dict(Instruction.from_row(row) for row in data["frequency_mhz"]),
             data["time_s"],
             data["energy_j"],
             data["lower_bound_j"],

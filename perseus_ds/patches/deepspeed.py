@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from perseus_ds.pipeline.events import Direction, Listener, Operation, OperationKind, Topology, Transfer
+from perseus_ds.pipeline.events import Direction, Listener, Operation, Topology, Transfer
+from perseus_ds.pipeline.kinds import Kind
 
 from .checkpoints import loading, saving
 from .integration import Integration, Target, exchange, instruction, reported
@@ -19,13 +20,13 @@ from .monitors import offer_monitor
 
 __all__ = ["DEEPSPEED"]
 
-_KINDS = {
-    "ForwardPass": OperationKind.FORWARD,
-    "BackwardPass": OperationKind.BACKWARD,
-    "LoadMicroBatch": OperationKind.LOAD,
-    "ReduceTiedGrads": OperationKind.REDUCE,
-    "ReduceGrads": OperationKind.REDUCE,
-    "OptimizerStep": OperationKind.OPTIMIZER,
+_COMMANDS = {
+    "ForwardPass": Kind.FORWARD,
+    "BackwardPass": Kind.BACKWARD,
+    "LoadMicroBatch": Kind.LOAD,
+    "ReduceTiedGrads": Kind.REDUCE,
+    "ReduceGrads": Kind.REDUCE,
+    "OptimizerStep": Kind.OPTIMIZER,
 }
 # Direction, tag, and whether the other side is downstream (towards the loss).
 _TRANSFERS = {
@@ -36,7 +37,7 @@ _TRANSFERS = {
 }
 # DualPipeV's sends and receives only queue up; this command runs them all.
 _COMMIT = "CommitP2P"
-_COUNTED = (OperationKind.FORWARD, OperationKind.BACKWARD, OperationKind.LOAD)
+_COUNTED = (Kind.FORWARD, Kind.BACKWARD, Kind.LOAD)
 _ENGINE = "deepspeed.runtime.pipe.engine"
 
 
@@ -51,7 +52,7 @@ class _InstructionMap(dict[type, Callable[..., Any]]):
         original = engine._INSTRUCTION_MAP
         self._batched = any(command.__name__ == _COMMIT for command in original)
         self._queued: list[Transfer] = []
-        self._counts: Counter[tuple[OperationKind, int]] = Counter()
+        self._counts: Counter[tuple[Kind, int]] = Counter()
         self.topology = _topology(engine, integration.framework, chunks=2 if self._batched else 1)
         super().__init__(
             {command: self._hooked(command.__name__, run, integration) for command, run in original.items()}
@@ -67,11 +68,11 @@ class _InstructionMap(dict[type, Callable[..., Any]]):
             return reported(integration, run, functools.partial(self._transfer, _TRANSFERS[command]))
         if command == _COMMIT:
             return reported(integration, run, self._commit)
-        if command in _KINDS:
-            return reported(integration, run, functools.partial(self._instruction, _KINDS[command]))
+        if command in _COMMANDS:
+            return reported(integration, run, functools.partial(self._instruction, _COMMANDS[command]))
         return run
 
-    def _instruction(self, kind: OperationKind, _engine: Any, *_: Any, phase: int = 0, **__: Any) -> Operation:
+    def _instruction(self, kind: Kind, _engine: Any, *_: Any, phase: int = 0, **__: Any) -> Operation:
         if kind not in _COUNTED:
             return instruction(kind, -1, 0)
         microbatch = self._counts[kind, phase]
@@ -88,14 +89,14 @@ class _InstructionMap(dict[type, Callable[..., Any]]):
         if self._batched:
             self._queued.append(one)
             return None
-        return exchange(OperationKind.EXCHANGE, (one,))
+        return exchange(Kind.EXCHANGE, (one,))
 
     def _commit(self, _engine: Any) -> Operation | None:
         if not self._queued:
             return None
         transfers = tuple(self._queued)
         self._queued.clear()
-        return exchange(OperationKind.EXCHANGE, transfers)
+        return exchange(Kind.EXCHANGE, transfers)
 
 
 _transfer = functools.cache(Transfer)

@@ -18,7 +18,8 @@ import wrapt
 from packaging.specifiers import SpecifierSet
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.events import Listener, Operation, OperationKind, Transfer
+from perseus_ds.pipeline.events import Listener, Operation, Transfer
+from perseus_ds.pipeline.kinds import Kind
 
 __all__ = ["Integration", "Policy", "Target", "argument", "exchange", "instruction", "reported"]
 
@@ -227,13 +228,13 @@ def argument(function: Callable[..., Any], name: str) -> Callable[[tuple[Any, ..
 
 
 @functools.cache
-def instruction(kind: OperationKind, microbatch: int, chunk: int) -> Operation:
+def instruction(kind: Kind, microbatch: int, chunk: int) -> Operation:
     """Return the one operation object with these values: making one costs more than looking it up."""
     return Operation(kind, microbatch, chunk)
 
 
 @functools.cache
-def exchange(kind: OperationKind, transfers: tuple[Transfer, ...]) -> Operation:
+def exchange(kind: Kind, transfers: tuple[Transfer, ...]) -> Operation:
     """Return the one communication with these transfers."""
     return Operation(kind, transfers=transfers)
 

@@ -10,7 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Transfer
+from perseus_ds.pipeline.events import Direction, Operation, Transfer
+from perseus_ds.pipeline.kinds import Kind
 
 from .integration import Integration, exchange, reported
 from .megatron_layout import running
@@ -45,7 +46,7 @@ def wrap_communicate(original: Callable[..., Any], integration: Integration) -> 
         if topology is not None and isinstance(requests, dict) and not kwargs.get("wait_on_reqs", True):
             transfers = _neighbours(topology.stage, topology.stages)
             requests = {
-                name: _Handle(request, exchange(OperationKind.WAIT, (transfers[name],)), integration)
+                name: _Handle(request, exchange(Kind.WAIT, (transfers[name],)), integration)
                 for name, request in requests.items()
             }
         return received_prev, received_next, requests
@@ -80,7 +81,7 @@ def _describe(*_: Any, **kwargs: Any) -> Operation | None:
 def _communication(carried: tuple[bool, ...], blocking: bool, stage: int, stages: int) -> Operation:
     neighbours = _neighbours(stage, stages)
     transfers = tuple(neighbours[row[0]] for row, wanted in zip(_REQUESTS, carried, strict=True) if wanted)
-    return exchange(OperationKind.EXCHANGE if blocking else OperationKind.POST, transfers)
+    return exchange(Kind.EXCHANGE if blocking else Kind.POST, transfers)
 
 
 @functools.cache

@@ -10,7 +10,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from perseus_ds.pipeline.events import Operation, OperationKind
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
 
 from .checkpoints import loading, saving
 from .integration import Integration, Target, argument, instruction, reported
@@ -71,7 +72,7 @@ def _wrap_forward(original: Callable[..., Any], integration: Integration) -> Cal
         chunk = running.chunk_of.get(id(model_of(args, kwargs)))
         if listener is None or chunk is None:
             return original(*args, **kwargs)
-        operation = instruction(OperationKind.FORWARD, microbatch_of(args, kwargs), chunk)
+        operation = instruction(Kind.FORWARD, microbatch_of(args, kwargs), chunk)
         listener.operation_begin(operation)
         result = original(*args, **kwargs)
         listener.operation_end(operation)
@@ -86,13 +87,13 @@ def _wrap_backward(original: Callable[..., Any], integration: Integration) -> Ca
 
     def describe(*args: Any, **kwargs: Any) -> Operation | None:
         forward = running.forward_of.pop(id(output_of(args, kwargs)), None)
-        return forward and instruction(OperationKind.BACKWARD, forward.microbatch, forward.chunk)
+        return forward and instruction(Kind.BACKWARD, forward.microbatch, forward.chunk)
 
     return reported(integration, original, describe)
 
 
 def _reduction(*_: Any, **__: Any) -> Operation:
-    return instruction(OperationKind.REDUCE, -1, 0)
+    return instruction(Kind.REDUCE, -1, 0)
 
 
 def _model_config(chunk: Any) -> Any:

@@ -112,8 +112,7 @@ class PipelineDag:
         """Return a node's name for people."""
         if node >= len(self.instructions):
             return self.constants[node - len(self.instructions)].label
-        one = self.instructions[node]
-        return f"{one.kind.value} of micro-batch {one.microbatch}, stage {one.stage}, chunk {one.chunk}"
+        return self.instructions[node].label
 
     def node_times_s(self, durations_s: FloatArray | Sequence[float]) -> FloatArray:
         """Return the times of all nodes, shape (nodes,), from the instructions' durations."""

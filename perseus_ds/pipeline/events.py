@@ -10,20 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-__all__ = ["Direction", "Listener", "Operation", "OperationKind", "Topology", "Transfer"]
+from perseus_ds.pipeline.kinds import Kind
 
-
-class OperationKind(str, Enum):
-    """What one operation of a rank is."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    EXCHANGE = "exchange"  # blocking communication: returns when all its transfers are done
-    POST = "post"  # non-blocking communication: returns at once
-    WAIT = "wait"  # blocks until the transfers of an earlier POST are done
-    LOAD = "load"  # input loading of one micro-batch
-    REDUCE = "reduce"  # gradient reduction over data parallelism
-    OPTIMIZER = "optimizer"
+__all__ = ["Direction", "Listener", "Operation", "Topology", "Transfer"]
 
 
 class Direction(str, Enum):
@@ -56,15 +45,19 @@ class Operation:
 
     Attributes:
         kind: What it is.
-        microbatch: Micro-batch index of a forward, backward or load, else -1.
-        chunk: Model chunk (virtual stage) of a forward or backward, else 0.
+        microbatch: Micro-batch index of an instruction or load, else -1; of a joint one the forward's.
+        chunk: Model chunk (virtual stage) of an instruction, else 0; of a joint one the forward's.
         transfers: Of an EXCHANGE, POST or WAIT: the point-to-point tensors it carries or waits for.
+        backward_microbatch: Micro-batch index of a joint instruction's backward, else -1.
+        backward_chunk: Model chunk of a joint instruction's backward, else -1.
     """
 
-    kind: OperationKind
+    kind: Kind
     microbatch: int = -1
     chunk: int = 0
     transfers: tuple[Transfer, ...] = ()
+    backward_microbatch: int = -1
+    backward_chunk: int = -1
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ import numpy as np
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import Constant, PipelineDag, edge_array
-from perseus_ds.pipeline.events import Direction, OperationKind, Transfer
-from perseus_ds.pipeline.instruction import Instruction, Kind
+from perseus_ds.pipeline.events import Direction, Transfer
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 
 __all__ = ["dag_from_traces"]
 
-_KINDS = {OperationKind.FORWARD: Kind.FORWARD, OperationKind.BACKWARD: Kind.BACKWARD}
-_COLLECTIVE = (OperationKind.REDUCE, OperationKind.OPTIMIZER)  # may hide a wait for the slowest rank
+_COLLECTIVE = (Kind.REDUCE, Kind.OPTIMIZER)  # may hide a wait for the slowest rank
 
 _Link = tuple[int, int, str]  # sender, receiver, tag
 _Hop = tuple[_Link, int]  # the k-th transfer of a link
@@ -51,10 +51,10 @@ def dag_from_traces(traces: Sequence[StageTrace]) -> PipelineDag:
         builder.add_stage(trace, fixed, hops)
     dag = builder.dag()
     measured = {
-        Instruction(trace.stage, kind, timed.operation.microbatch, timed.operation.chunk): timed.duration_s
+        Instruction.of(trace.stage, timed.operation): timed.duration_s
         for trace in traces
         for timed in trace.operations
-        if (kind := _KINDS.get(timed.operation.kind))
+        if timed.operation.kind.is_instruction
     }
     makespan_s = dag.makespan([measured[instruction] for instruction in dag.instructions])
     return _with_tail(dag, max(0.0, median(trace.iteration_time_s for trace in traces) - makespan_s))
@@ -80,29 +80,29 @@ class _Builder:
         done: list[int] = []
         counts: dict[tuple[Direction, _Link], int] = defaultdict(int)
         posted: dict[Transfer, list[int]] = defaultdict(list)
-        previous: OperationKind | None = None
+        previous: Kind | None = None
         for timed in trace.operations:
             one = timed.operation
             overhead_s = fixed[trace.stage, previous, one.kind]
             if overhead_s > 0:
                 done = [self.constant(f"overhead of stage {trace.stage}", overhead_s, done)]
             previous = one.kind
-            if kind := _KINDS.get(one.kind):
-                self.instructions.append(Instruction(trace.stage, kind, one.microbatch, one.chunk))
+            if one.kind.is_instruction:
+                self.instructions.append(Instruction.of(trace.stage, one))
                 self.edges += [(before, len(self.instructions) - 1) for before in done]
                 done = [len(self.instructions) - 1]
-            elif one.kind is OperationKind.WAIT:
+            elif one.kind is Kind.WAIT:
                 done += [posted[transfer].pop(0) for transfer in one.transfers if posted[transfer]]
-            elif one.kind in (OperationKind.EXCHANGE, OperationKind.POST):
+            elif one.kind in (Kind.EXCHANGE, Kind.POST):
                 nodes = []
                 for transfer in one.transfers:
                     link = _link(trace.stage, transfer)
                     number = counts[transfer.direction, link]
                     counts[transfer.direction, link] += 1
                     nodes.append(self._hop(link, number, hops[link], done))
-                    if one.kind is OperationKind.POST:
+                    if one.kind is Kind.POST:
                         posted[transfer].append(nodes[-1])
-                if one.kind is OperationKind.EXCHANGE and nodes:
+                if one.kind is Kind.EXCHANGE and nodes:
                     done = nodes
             else:
                 done = [self.constant(f"{one.kind.value} of stage {trace.stage}", fixed[trace.stage, one.kind], done)]
@@ -173,13 +173,13 @@ def _blocked_times(trace: StageTrace) -> list[list[float]]:
     open_posts: dict[Transfer, list[tuple[int, int]]] = defaultdict(list)
     for index, timed in enumerate(trace.operations):
         one = timed.operation
-        if one.kind is OperationKind.EXCHANGE:
+        if one.kind is Kind.EXCHANGE:
             blocked[index] = [timed.duration_s] * len(one.transfers)
-        elif one.kind is OperationKind.POST:
+        elif one.kind is Kind.POST:
             blocked[index] = [0.0] * len(one.transfers)
             for position, transfer in enumerate(one.transfers):
                 open_posts[transfer].append((index, position))
-        elif one.kind is OperationKind.WAIT:
+        elif one.kind is Kind.WAIT:
             for transfer in one.transfers:
                 if open_posts[transfer]:
                     post, position = open_posts[transfer].pop(0)

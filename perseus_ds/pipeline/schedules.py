@@ -11,7 +11,8 @@ from itertools import pairwise
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag, edge_array
-from perseus_ds.pipeline.instruction import Instruction, Kind
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.pipeline.kinds import Kind
 
 __all__ = ["SCHEDULES", "dag_of", "gpipe", "interleaved", "one_f_one_b", "schedule_dag"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Transfer
+from perseus_ds.pipeline.events import Direction, Operation, Transfer
+from perseus_ds.pipeline.kinds import Kind
 
 __all__ = ["StageTrace", "TimedOperation"]
 
@@ -60,6 +61,7 @@ class StageTrace:
                     "microbatch": timed.operation.microbatch,
                     "chunk": timed.operation.chunk,
                     "transfers": [[t.direction.value, t.peer, t.tag] for t in timed.operation.transfers],
+                    **_backward_of(timed.operation),
                     "begin_s": timed.begin_s,
                     "end_s": timed.end_s,
                     "frequency_mhz": timed.frequency_mhz,
@@ -78,10 +80,12 @@ class StageTrace:
             operations=tuple(
                 TimedOperation(
                     Operation(
-                        OperationKind(row["kind"]),
+                        Kind(row["kind"]),
                         row["microbatch"],
                         row["chunk"],
                         tuple(Transfer(Direction(d), peer, tag) for d, peer, tag in row["transfers"]),
+                        row.get("backward_microbatch", -1),
+                        row.get("backward_chunk", -1),
                     ),
                     row["begin_s"],
                     row["end_s"],
@@ -90,3 +94,10 @@ class StageTrace:
                 for row in data["operations"]
             ),
         )
+
+
+def _backward_of(operation: Operation) -> dict[str, int]:
+    """Return what a row holds of a joint instruction alone."""
+    if not operation.kind.is_joint:
+        return {}
+    return {"backward_microbatch": operation.backward_microbatch, "backward_chunk": operation.backward_chunk}

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveFloat, V
 
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_profile
 
 __all__ = ["cache_path", "fingerprint", "load_profile", "store_profile"]
@@ -26,8 +26,9 @@ class _Curve(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     stage: int = Field(ge=0)
-    kind: str = Field(pattern="forward|backward")
+    kind: Kind = Field(strict=False)
     chunk: int = Field(ge=0)
+    backward_chunk: int = Field(default=-1, ge=-1)
     points: list[tuple[int, PositiveFloat, FiniteFloat, FiniteFloat, FiniteFloat]] = Field(min_length=1)
 
 
@@ -101,7 +102,9 @@ def load_profile(
         _set_aside(file, "cache-foreign", detail, report)
         return None
     rows = {
-        CurveKey(curve.stage, Kind(curve.kind), curve.chunk): [ProfilePoint(*point) for point in curve.points]
+        CurveKey(curve.stage, curve.kind, curve.chunk, curve.backward_chunk): [
+            ProfilePoint(*point) for point in curve.points
+        ]
         for curve in entry.curves
     }
     try:
@@ -134,8 +137,9 @@ def store_profile(
     curves = [
         _Curve(
             stage=key.stage,
-            kind=key.kind.value,
+            kind=key.kind,
             chunk=key.chunk,
+            backward_chunk=key.backward_chunk,
             points=[(p[0], p[1], p[2], p[3], p[4]) for p in points],
         )
         for key, points in profile.curves.items()

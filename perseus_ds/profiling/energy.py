@@ -13,8 +13,7 @@ from math import hypot, inf
 import numpy as np
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.events import OperationKind
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.profiling.counter import CounterTrace, SampledWindow, Timeline, counter_trace, find_window
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence, parabolas, regress, unit_clocks
@@ -23,8 +22,6 @@ from perseus_ds.profiling.times import instruction_times
 
 __all__ = ["Attribution", "Span", "attribute", "spans_of"]
 
-_WAITS = (OperationKind.EXCHANGE, OperationKind.POST, OperationKind.WAIT)
-_KINDS = {OperationKind.FORWARD: Kind.FORWARD, OperationKind.BACKWARD: Kind.BACKWARD}
 # Of the power while waiting: the sampled window is fitted too, and its error is none of the regression's.
 _WINDOW_SD = 0.002
 
@@ -112,10 +109,10 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
     for timed in iteration.operations:
         kind = timed.operation.kind
         begin_s, end_s = iteration.begin_s + timed.begin_s, iteration.begin_s + timed.end_s
-        if kind in _KINDS and timed.frequency_mhz:  # without a clock of ours it belongs to no curve
-            key = CurveKey(stage, _KINDS[kind], timed.operation.chunk)
+        if kind.is_instruction and timed.frequency_mhz:  # without a clock of ours it belongs to no curve
+            key = CurveKey.of(Instruction.of(stage, timed.operation))
             spans.append(Span(begin_s, end_s, key, timed.frequency_mhz, iteration.begin_s))
-        elif kind not in _WAITS:
+        elif not kind.is_communication:
             spans.append(Span(begin_s, end_s, None))
     return spans
 

@@ -7,13 +7,14 @@ far GPUs deviate, all their increments together say.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.regression import CurveFit, Evidence, matern, posteriors, refit, unit_clocks
 
@@ -95,13 +96,14 @@ def _together(attributions: Sequence[Attribution], common: Sequence[tuple[Kind, 
         np.add.at(ranks, columns, 1.0)
         square += rest.square
         count += rest.count
-    curves = [np.array([i for i, state in enumerate(common) if state[0] is kind]) for kind in Kind]
+    kinds = sorted({kind for kind, _ in common})
+    curves = [np.array([i for i, state in enumerate(common) if state[0] is kind]) for kind in kinds]
     return Evidence(
         gram=gram,
         moment=moment,
         square=square,
         count=count,
-        curves=[members for members in curves if len(members)],
+        curves=curves,
         clock=unit_clocks([mhz for _, mhz in common]),
         scale=scale / ranks,
         noise=float(np.median([one.power.noise for one in attributions])),
@@ -111,7 +113,7 @@ def _together(attributions: Sequence[Attribution], common: Sequence[tuple[Kind, 
 def _levels(attributions: Sequence[Attribution]) -> list[Array]:
     """Return the level of each state's curve as a share of the mean over all curves of its kind."""
     means: list[Array] = []
-    by_kind: dict[Kind, list[float]] = {kind: [] for kind in Kind}
+    by_kind: dict[Kind, list[float]] = defaultdict(list)
     for one in attributions:
         mean_w = np.empty(len(one.states))
         for members in one.evidence.curves:
@@ -119,7 +121,7 @@ def _levels(attributions: Sequence[Attribution]) -> list[Array]:
             mean_w[members] = level_w
             by_kind[one.states[members[0]][0].kind].append(level_w)
         means.append(mean_w)
-    typical_w = {kind: np.mean(levels) for kind, levels in by_kind.items() if levels}
+    typical_w = {kind: np.mean(levels) for kind, levels in by_kind.items()}
     return [
         mean_w / np.array([typical_w[key.kind] for key, _ in one.states])
         for one, mean_w in zip(attributions, means, strict=True)

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from perseus_ds.pipeline.events import Operation, OperationKind
+from perseus_ds.pipeline.clocks import IterationClocks
+from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.trace import TimedOperation
 
 __all__ = ["RecordedIteration", "Recorder", "Timer"]
-
-_INSTRUCTIONS = (OperationKind.FORWARD, OperationKind.BACKWARD)
 
 
 class Timer(Protocol):
@@ -59,9 +58,8 @@ class Recorder:
 
     Args:
         timer: ``HostTimer`` on CPU, ``CudaTimer`` on NVIDIA GPUs.
-        on_instruction_end: Called with the index of an instruction within its iteration (forwards and
-            backwards counted together, from 0) as soon as it has really ended: time to request the next
-            instruction's clock.
+        on_instruction_end: Called with the index of an instruction within its iteration (from 0) as soon as it has
+            really ended: time to request the next instruction's clock.
     """
 
     def __init__(self, timer: Timer, on_instruction_end: Callable[[int], None] | None = None) -> None:
@@ -70,15 +68,13 @@ class Recorder:
         self._open: list[tuple[Operation, Any, Any, int]] | None = None
         self._pending: deque[tuple[Any, list[tuple[Operation, Any, Any, int]], Any, bool]] = deque()
 
-    def iteration_begin(self, frequencies_mhz: Sequence[int] = (), training: bool = True) -> None:
+    def iteration_begin(self, clocks: IterationClocks | None = None) -> None:
         """Begin an iteration; one that was left open by an exception is forgotten.
 
         Args:
-            frequencies_mhz: Clock asked for, by instruction index; 0 is noted for instructions beyond.
-            training: False for evaluation and forward-only passes.
+            clocks: Clocks asked for; None for evaluation and forward-only passes (noted as 0 MHz).
         """
-        self._frequencies = frequencies_mhz
-        self._training = training
+        self._clocks = clocks
         self._index = 0
         self._open = []
         self._begin = self._timer.mark()
@@ -94,11 +90,11 @@ class Recorder:
             return
         end = self._timer.mark()
         frequency = 0
-        if operation.kind in _INSTRUCTIONS:
+        if operation.kind.is_instruction:
             index = self._index
             self._index = index + 1
-            if index < len(self._frequencies):
-                frequency = self._frequencies[index]
+            if self._clocks is not None:
+                frequency = self._clocks.of(index)
             if self._on_instruction_end is not None:
                 self._timer.when_reached(end, self._on_instruction_end, index)
         self._open.append((operation, self._operation_begin, end, frequency))
@@ -106,7 +102,7 @@ class Recorder:
     def iteration_end(self) -> None:
         """End the iteration."""
         if self._open is not None:
-            self._pending.append((self._begin, self._open, self._timer.mark(), self._training))
+            self._pending.append((self._begin, self._open, self._timer.mark(), self._clocks is not None))
             self._open = None
 
     def finished(self) -> list[RecordedIteration]:

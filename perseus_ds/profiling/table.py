@@ -1,8 +1,8 @@
 """The profile table: time and energy of every instruction kind at every frequency.
 
 The file is the ecosystem's CSV: ``stage,instruction,frequency,time,energy`` in MHz, seconds and joules of
-one GPU; the columns ``chunk``, ``time_ci_s`` and ``energy_ci_j`` are optional, others are ignored. Several
-rows of one frequency are averaged.
+one GPU; the columns ``chunk``, ``backward_chunk``, ``time_ci_s`` and ``energy_ci_j`` are optional, others are ignored.
+Several rows of one frequency are averaged. Forwards and backwards alone make a file that Zeus and lowtime read.
 """
 
 from __future__ import annotations
@@ -16,29 +16,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.instruction import Instruction, Kind
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.pipeline.kinds import Kind
 
 __all__ = ["CurveKey", "Profile", "ProfilePoint", "make_profile", "read_profile", "split_chunks", "write_profile"]
 
 _REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
 _OPTIONAL = ("chunk", "time_ci_s", "energy_ci_j")
-_KINDS = {kind.value: kind for kind in Kind}
+_JOINT = "backward_chunk"
 
 
 class CurveKey(NamedTuple):
-    """What a measured curve belongs to: all micro-batches of one chunk's forward or backward."""
+    """What a measured curve belongs to: one kind of instruction of one chunk, for all micro-batches.
+
+    Attributes:
+        stage: Pipeline stage.
+        kind: What it computes.
+        chunk: Model chunk; of a joint instruction the forward's.
+        backward_chunk: Model chunk of a joint instruction's backward, else -1.
+    """
 
     stage: int
     kind: Kind
     chunk: int = 0
+    backward_chunk: int = -1
 
     @classmethod
     def of(cls, instruction: Instruction) -> CurveKey:
         """Return the curve that ``instruction`` runs on."""
-        return cls(instruction.stage, instruction.kind, instruction.chunk)
+        return cls(instruction.stage, instruction.kind, instruction.chunk, instruction.backward_chunk)
 
     def __str__(self) -> str:
-        return f"{self.kind.value} of stage {self.stage}, chunk {self.chunk}"
+        joint = f" and {self.backward_chunk}" if self.kind.is_joint else ""
+        return f"{self.kind.value} of stage {self.stage}, chunk {self.chunk}{joint}"
 
 
 class ProfilePoint(NamedTuple):
@@ -79,7 +89,7 @@ class Profile:
     @property
     def chunks(self) -> int:
         """Number of model chunks (virtual stages) per stage."""
-        return 1 + max(key.chunk for key in self.curves)
+        return 1 + max(max(key.chunk, key.backward_chunk) for key in self.curves)
 
     def curve(self, key: CurveKey) -> tuple[ProfilePoint, ...]:
         """Return the points of one curve.
@@ -105,12 +115,17 @@ def make_profile(rows: Mapping[CurveKey, list[ProfilePoint]], source: str = "pro
     if not rows:
         raise PerseusError("profile-empty", file=source)
     profile = Profile({key: _one_per_frequency(points) for key, points in sorted(rows.items())}, source)
+    passes = {(key.stage, key.chunk, Kind.FORWARD) for key in profile.curves if key.kind.computes_forward}
+    passes |= {
+        (key.stage, key.backward_chunk if key.kind.is_joint else key.chunk, Kind.BACKWARD)
+        for key in profile.curves
+        if key.kind.computes_backward
+    }
     for stage in range(profile.stages):
         for chunk in range(profile.chunks):
-            for kind in Kind:
-                key = CurveKey(stage, kind, chunk)
-                if key not in profile.curves:
-                    raise PerseusError("profile-missing-curve", file=source, curve=key)
+            for kind in (Kind.FORWARD, Kind.BACKWARD):
+                if (stage, chunk, kind) not in passes:
+                    raise PerseusError("profile-missing-curve", file=source, curve=CurveKey(stage, kind, chunk))
     return profile
 
 
@@ -128,7 +143,7 @@ def split_chunks(profile: Profile, chunks: int) -> Profile:
         raise PerseusError("plan-bad-value", name="chunks", value=chunks, allowed=f"{profile.chunks}, as profiled")
     return Profile(
         {
-            CurveKey(key.stage, key.kind, chunk): tuple(
+            key._replace(chunk=chunk): tuple(
                 ProfilePoint(p.frequency_mhz, *(value / chunks for value in p[1:])) for p in points
             )
             for chunk in range(chunks)
@@ -165,10 +180,13 @@ def write_profile(profile: Profile, path: str | Path) -> None:
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     with temporary.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
-        writer.writerow((*_REQUIRED, *_OPTIONAL))
+        joint = any(key.kind.is_joint for key in profile.curves)
+        writer.writerow((*_REQUIRED, *_OPTIONAL, *[_JOINT] * joint))
         for key, points in profile.curves.items():
+            partner = [key.backward_chunk if key.kind.is_joint else ""] * joint
             for point in points:
-                writer.writerow((key.stage, key.kind.value, *point[:3], key.chunk, point.time_ci_s, point.energy_ci_j))
+                row = (key.stage, key.kind.value, *point[:3], key.chunk, point.time_ci_s, point.energy_ci_j)
+                writer.writerow((*row, *partner))
     temporary.replace(file)
 
 
@@ -201,7 +219,7 @@ def _parse(file: Path, reader: Iterator[list[str]]) -> Iterator[tuple[CurveKey, 
     for name in _REQUIRED:
         if name not in header:
             raise PerseusError("profile-missing-column", file=file, column=name)
-    column = {name: header.index(name) for name in (*_REQUIRED, *_OPTIONAL) if name in header}
+    column = {name: header.index(name) for name in (*_REQUIRED, *_OPTIONAL, _JOINT) if name in header}
     needed = 1 + max(column.values())
     for number, cells in enumerate(reader, start=2):
         if not any(cell.strip() for cell in cells):
@@ -209,12 +227,8 @@ def _parse(file: Path, reader: Iterator[list[str]]) -> Iterator[tuple[CurveKey, 
         if len(cells) < needed:
             raise PerseusError("profile-short-row", file=file, row=number, found=len(cells), needed=needed)
         row = {name: cells[index].strip() for name, index in column.items()}
-        kind = _KINDS.get(row["instruction"].lower())
-        if kind is None:
-            raise _bad_cell(file, number, "instruction", row["instruction"], "'forward' or 'backward'")
-        key = CurveKey(_whole(file, number, row, "stage", 0, 9999), kind, _whole(file, number, row, "chunk", 0, 999))
         yield (
-            key,
+            _key(file, number, row),
             ProfilePoint(
                 _whole(file, number, row, "frequency", 1, 100_000),
                 _real(file, number, row, "time", positive=True),
@@ -223,6 +237,15 @@ def _parse(file: Path, reader: Iterator[list[str]]) -> Iterator[tuple[CurveKey, 
                 _real(file, number, row, "energy_ci_j"),
             ),
         )
+
+
+def _key(file: Path, number: int, row: dict[str, str]) -> CurveKey:
+    allowed = {kind.value: kind for kind in Kind if kind.is_instruction}
+    kind = allowed.get(row["instruction"].lower())
+    if kind is None:
+        raise _bad_cell(file, number, "instruction", row["instruction"], "one of " + ", ".join(allowed))
+    stage, chunk = _whole(file, number, row, "stage", 0, 9999), _whole(file, number, row, "chunk", 0, 999)
+    return CurveKey(stage, kind, chunk, _whole(file, number, row, _JOINT, 0, 999) if kind.is_joint else -1)
 
 
 def _real(file: Path, number: int, row: dict[str, str], name: str, positive: bool = False) -> float:

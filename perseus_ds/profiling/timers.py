@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -115,18 +115,18 @@ class CudaTimer:
             self._error = error
 
 
-def late_switches(requested_s: Sequence[float], begins_s: Sequence[float], tolerance_s: float = 1e-3) -> int:
+def late_switches(requested_s: Mapping[int, float], begins_s: Sequence[float], tolerance_s: float = 1e-3) -> int:
     """Count clock requests that came after their instruction had begun.
 
     Args:
-        requested_s: Per instruction, when its clock was requested; NaN when it needed no request.
+        requested_s: When a clock was requested, by its instruction's index.
         begins_s: Per instruction, when it began, on the same clock.
         tolerance_s: Lateness that does not count, in seconds.
 
     Returns:
         Number of requests later than begin + tolerance.
     """
-    return sum(asked > begin + tolerance_s for asked, begin in zip(requested_s, begins_s, strict=True))
+    return sum(asked_s > begins_s[index] + tolerance_s for index, asked_s in requested_s.items())
 
 
 def _device_of_this_thread() -> Callable[[], None]:

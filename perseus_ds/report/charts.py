@@ -12,7 +12,6 @@ from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.solver import solve
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.instruction import Kind
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.report.rundata import RunData
 from perseus_ds.report.svg import Axis, Chart
@@ -29,7 +28,6 @@ __all__ = [
 _PLANNERS = {"envpipe": "EnvPipe", "zeus-global": "Zeus global", "zeus-per-stage": "Zeus per stage"}
 _MOST_SWITCHES = (0, 2, 4, 8, 16, 32)  # per stage
 _LINE_PX = 13.0
-_STYLES = {Kind.FORWARD: "forward", Kind.BACKWARD: "backward"}
 
 
 def other_planners(problem: Problem, t_s: float) -> dict[str, Plan]:
@@ -149,7 +147,7 @@ def _curves(curves: Mapping[CurveKey, Sequence[Any]], energies: bool) -> str:
         height=240,
     )
     for key, points in curves.items():
-        style = _STYLES[key.kind]
+        style = "backward" if key.kind.computes_backward else "forward"
         chart.line([(p.frequency_mhz, value(p)[0]) for p in points], f"curve {style}")
         for p in points:
             centre, half = value(p)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from perseus_ds.frontier.plan import Plan, instruction_points
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.instruction import Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,7 +114,7 @@ def _draw(
     axes.add_collection(PatchCollection(outline, facecolor="none", edgecolor="#1b3a8a", linewidth=1.0))
     if len(boxes) <= _LABELLED:
         for one, start, time in zip(dag.instructions, starts, times, strict=True):
-            weight = "normal" if one.kind is Kind.FORWARD else "bold"
+            weight = "bold" if one.kind.computes_backward else "normal"
             axes.text(
                 start + time / 2, one.stage, str(one.microbatch), ha="center", va="center", fontsize=5, weight=weight
             )

@@ -16,7 +16,7 @@ from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.switching import evaluate_delayed
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.instruction import Instruction, Kind
+from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.table import Profile, read_profile
@@ -80,10 +80,7 @@ class RunData:
         """The plan that healthy pipelines ran."""
         if self.problem is None or self.planned is None:
             return None
-        mhz = {
-            Instruction(stage, Kind(kind), microbatch, chunk): clock
-            for stage, kind, microbatch, chunk, clock in self.planned["frequency_mhz"]
-        }
+        mhz = dict(Instruction.from_row(row) for row in self.planned["frequency_mhz"])
         frequencies = np.array([mhz[instruction] for instruction in self.problem.dag.instructions])
         latency_s, lower_bound_j = self.planned["switch_latency_s"], self.planned["lower_bound_j"]
         return evaluate_delayed(self.problem, frequencies, latency_s, lower_bound_j)

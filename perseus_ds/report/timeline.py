@@ -99,14 +99,14 @@ def timeline_chart(timeline: Timeline, title: str, longest_s: float) -> str:
         row, mhz = stages - one.stage - 1, int(timeline.mhz[index])
         critical = index in timeline.critical
         tip = (
-            f"{one.kind.value} of micro-batch {one.microbatch}, chunk {one.chunk}, stage {one.stage}: {mhz} MHz, "
+            f"{one.label}: {mhz} MHz, "
             f"{1e3 * (timeline.end_s[index] - timeline.begin_s[index]):.1f} ms, {timeline.power_w[index]:.0f} W"
             f"{', on the critical path' if critical else ''}"
         )
         chart.box(
             (timeline.begin_s[index], timeline.end_s[index]),
             (row + 0.12, row + 0.88),
-            f"work {one.kind.value}{' critical' if critical else ''}",
+            f"work {'backward' if one.kind.computes_backward else 'forward'}{' critical' if critical else ''}",
             tip,
             opacity=_opacity(mhz, lowest, highest),
         )

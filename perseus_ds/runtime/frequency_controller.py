@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-__all__ = ["FrequencyController", "count_switches"]
+from perseus_ds.pipeline.clocks import IterationClocks
+
+__all__ = ["FrequencyController"]
 
 
 class FrequencyController:
@@ -15,41 +17,35 @@ class FrequencyController:
         set_mhz: Requests a clock, returns at once (the clock keeper's).
 
     Attributes:
-        requested_s: When the clock of each instruction of the present iteration was asked for, on
-            ``time.monotonic()``; NaN where it was the same as before. A new list every iteration.
+        requested_s: When the clock of an instruction of the present iteration was asked for, on ``time.monotonic()``,
+            by index; missing where it was the same as before. A new dictionary every iteration.
     """
 
     def __init__(self, set_mhz: Callable[[int], None]) -> None:
         self._set_mhz = set_mhz
-        self._clocks_mhz: Sequence[int] = ()
-        self.requested_s: list[float] = []
+        self._clocks: IterationClocks | None = None
+        self.requested_s: dict[int, float] = {}
 
-    def begin(self, clocks_mhz: Sequence[int]) -> None:
-        """Begin an iteration.
-
-        Args:
-            clocks_mhz: One per instruction, in program order.
-        """
-        self._clocks_mhz = clocks_mhz
-        self.requested_s = [float("nan")] * len(clocks_mhz)
-        self._set_mhz(clocks_mhz[0])
+    def begin(self, clocks: IterationClocks) -> None:
+        """Begin an iteration."""
+        self._clocks = clocks
+        self.requested_s = {}
+        self._set_mhz(clocks.of(0))
 
     def instruction_ended(self, index: int) -> None:
         """Request what comes next; after the last instruction, what the next iteration most likely begins with."""
-        clocks_mhz = self._clocks_mhz
-        if index >= len(clocks_mhz):
+        clocks = self._clocks
+        if clocks is None:
             return
-        following = (index + 1) % len(clocks_mhz)
-        if following and clocks_mhz[following] != clocks_mhz[index]:
+        following = index + 1
+        if following == len(clocks.planned_mhz):
+            self._set_mhz(clocks.of(0))
+            return
+        if clocks.of(following) != clocks.of(index):
             self.requested_s[following] = time.monotonic()
-        self._set_mhz(clocks_mhz[following])
+        self._set_mhz(clocks.of(following))
 
     def hold(self, clock_mhz: int) -> None:
         """Keep one clock until the next ``begin``: evaluation and whatever is not planned."""
-        self._clocks_mhz = ()
+        self._clocks = None
         self._set_mhz(clock_mhz)
-
-
-def count_switches(clocks_mhz: Sequence[int]) -> int:
-    """Return how often the clock changes in an iteration that follows itself."""
-    return sum(a != b for a, b in zip(clocks_mhz, [*clocks_mhz[1:], *clocks_mhz[:1]], strict=True))

@@ -54,8 +54,8 @@ def start(config: Config | None) -> None:
 
 def announce_straggler(pipeline: int, slowdown: float) -> None:
     """Put a hint on the bus with this rank's next round; without effect while Perseus is off."""
-    if _listener is not None and _listener.rank is not None:
-        _listener.rank.announce(pipeline, slowdown)
+    if _listener is not None and _listener.session is not None:
+        _listener.session.announce(pipeline, slowdown)
 
 
 def script_ended() -> None:
@@ -69,12 +69,12 @@ class PerseusListener:
 
     Attributes:
         config: None until it is known.
-        rank: None before the first iteration and once Perseus is off.
+        session: None before the first iteration and once Perseus is off.
     """
 
     def __init__(self) -> None:
         self.config: Config | None = None
-        self.rank: RankSession | None = None
+        self.session: RankSession | None = None
         self._earlier: Path | None = None
         self._off = False
         self._told_idle = False
@@ -116,7 +116,7 @@ class PerseusListener:
         """Attach at the first training iteration; then pass on."""
         if self._off:
             return
-        if self.rank is None:
+        if self.session is None:
             if not training:
                 return
             if self.config is None:
@@ -127,7 +127,7 @@ class PerseusListener:
 
     def tell_if_idle(self) -> None:
         """Say once why nothing is done: without a configuration, or because no pipeline was seen."""
-        if self.rank is None and not self._off and not self._told_idle:
+        if self.session is None and not self._off and not self._told_idle:
             self._told_idle = True
             _say("not-configured" if self.config is None else "nothing-seen")
 
@@ -144,8 +144,8 @@ class PerseusListener:
         self._pass_on("iteration_end")
 
     def _pass_on(self, name: str, *arguments: Any) -> None:
-        if self.rank is not None:
-            self._guarded(getattr(self.rank, name), *arguments)
+        if self.session is not None:
+            self._guarded(getattr(self.session, name), *arguments)
 
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -157,7 +157,7 @@ class PerseusListener:
         from perseus_ds.runtime.attach import attach
 
         assert self.config is not None
-        self.rank = attach(self.config, topology, self._earlier)
+        self.session = attach(self.config, topology, self._earlier)
         # Once more, as the last registered is called first: before the keeper ends, who is asked what it has to say.
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
@@ -165,16 +165,16 @@ class PerseusListener:
     def _switch_off(self, error: Exception) -> None:
         """An error of ours: clocks reset, one message, and the training goes on without us, on all ranks."""
         self._off = True
-        rank, self.rank = self.rank, None
+        session, self.session = self.session, None
         code = error.code if isinstance(error, PerseusError) else ""
         # What another rank tells of itself need not be told by every rank.
         heard = code == "failed-elsewhere" or isinstance(error, RemoteError)
         if not heard or os.environ.get("RANK", "0") == "0":
             log.error("%s", user_message("switched-off", cause=_cause(error), file=self._save_traceback(error)))
-        if rank is not None:
+        if session is not None:
             if code != "failed-elsewhere":
-                self._quietly(rank.fail)
-            self._quietly(rank.close)
+                self._quietly(session.fail)
+            self._quietly(session.close)
 
     def _save_traceback(self, error: Exception) -> str:
         """Keep for a bug report what is too long for a line; return where."""
@@ -184,9 +184,9 @@ class PerseusListener:
         return str(file)
 
     def _at_exit(self) -> None:
-        rank, self.rank = self.rank, None
-        if rank is not None:
-            self._quietly(rank.close)
+        session, self.session = self.session, None
+        if session is not None:
+            self._quietly(session.close)
 
     def _quietly(self, call: Callable[[], object]) -> None:
         try:

@@ -9,17 +9,14 @@ from statistics import median
 
 import numpy as np
 
-from perseus_ds.pipeline.events import OperationKind
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 from perseus_ds.profiling.energy import Span, spans_of
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["InstructionKey", "Measurements", "instructions_of", "median_trace"]
-
-InstructionKey = tuple[Kind, int, int]
-_KINDS = {OperationKind.FORWARD: Kind.FORWARD, OperationKind.BACKWARD: Kind.BACKWARD}
+__all__ = ["Measurements", "curve_key", "instructions_of", "median_trace"]
 
 
 class Measurements:
@@ -98,19 +95,14 @@ class Measurements:
             self.samples = [sample for sample in self.samples if sample[0] >= oldest_s]
 
 
-def instructions_of(iteration: RecordedIteration) -> list[tuple[InstructionKey, TimedOperation]]:
-    """Return the forwards and backwards of an iteration in program order, with what names them."""
-    return [
-        ((_KINDS[timed.operation.kind], timed.operation.microbatch, timed.operation.chunk), timed)
-        for timed in iteration.operations
-        if timed.operation.kind in _KINDS
-    ]
+def instructions_of(iteration: RecordedIteration) -> list[TimedOperation]:
+    """Return the instructions of an iteration in program order."""
+    return [timed for timed in iteration.operations if timed.operation.kind.is_instruction]
 
 
-def curve_key(stage: int, key: InstructionKey) -> CurveKey:
+def curve_key(stage: int, operation: Operation) -> CurveKey:
     """Return the curve that an instruction of a stage belongs to."""
-    kind, _, chunk = key
-    return CurveKey(stage, kind, chunk)
+    return CurveKey.of(Instruction.of(stage, operation))
 
 
 def median_trace(

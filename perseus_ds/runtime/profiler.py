@@ -6,12 +6,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from perseus_ds.config import ProfilingConfig
-from perseus_ds.pipeline.events import Topology
+from perseus_ds.pipeline.clocks import IterationClocks
+from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.worker import AttributionWorker
-from perseus_ds.runtime.measurement import InstructionKey, Measurements, curve_key
+from perseus_ds.runtime.measurement import Measurements, curve_key
 
 __all__ = ["Profiler", "StageReport"]
 
@@ -52,7 +53,7 @@ class Profiler:
         topology: Topology,
         measurements: Measurements,
         trace: StageTrace,
-        order: list[InstructionKey],
+        order: list[Operation],
         clocks_mhz: tuple[int, ...],
         switch_latency_s: float,
         instruction_s: float,
@@ -67,7 +68,7 @@ class Profiler:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="perseus_ds-profiler")
         self._worker = AttributionWorker()
         self._sweep = Sweep(
-            [curve_key(topology.stage, key) for key in order],
+            [curve_key(topology.stage, operation) for operation in order],
             clocks_mhz,
             config,
             settle_s=switch_latency_s,
@@ -84,11 +85,10 @@ class Profiler:
         """Iterations swept so far."""
         return self._sweep.iterations
 
-    def next_clocks_mhz(self, instructions: int) -> list[int]:
+    def next_clocks(self) -> IterationClocks:
         """Return the next iteration's clocks, steered by the newest estimates that are ready. Never waits.
 
-        Args:
-            instructions: How many the iteration has. Those beyond the order run at the last clock.
+        In a longer iteration than the baseline's, instructions beyond that one's end run at its last clock.
         """
         if self._estimating is not None and self._estimating.done():
             if self._estimating.exception() is None:
@@ -99,7 +99,7 @@ class Profiler:
         if self._estimating is None and self._sweep.iterations and self._topology.shard_size == 1:
             self._estimating = self._thread.submit(self._attribute)
         clocks_mhz = self._sweep.next_frequencies()
-        return [*clocks_mhz, *clocks_mhz[-1:] * (instructions - len(clocks_mhz))][:instructions]
+        return IterationClocks(clocks_mhz[-1], clocks_mhz)
 
     def report(self) -> StageReport:
         """Return the profile. Takes up to seconds: call it off the trainer's thread.

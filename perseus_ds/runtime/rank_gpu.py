@@ -9,14 +9,12 @@ from perseus_ds.config import Config
 from perseus_ds.console import log
 from perseus_ds.device.clock_keeper import ClockKeeper, KeeperUpdate
 from perseus_ds.device.clock_statistics import ClockStatistics
-from perseus_ds.pipeline.events import Operation, OperationKind, Topology
+from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.recorder import Timer
 from perseus_ds.profiling.timers import CudaTimer, HostTimer
 from perseus_ds.runtime.simulation import Simulation
 
 __all__ = ["RankGpu"]
-
-_INSTRUCTIONS = (OperationKind.FORWARD, OperationKind.BACKWARD)
 
 
 class RankGpu:
@@ -98,12 +96,12 @@ class RankGpu:
 
     def operation_begin(self, operation: Operation) -> None:
         """A simulated GPU starts to work."""
-        if self._simulation and operation.kind in _INSTRUCTIONS:
+        if self._simulation and operation.kind.is_instruction:
             self._simulation.begin(operation)
 
     def operation_end(self, operation: Operation) -> None:
         """The instruction lasts as long as the simulated GPU needs for it."""
-        if self._simulation and operation.kind in _INSTRUCTIONS:
+        if self._simulation and operation.kind.is_instruction:
             self._simulation.workload.finish()
 
     def close(self) -> ClockStatistics:

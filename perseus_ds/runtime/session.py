@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from perseus_ds.coordination.plan_table import PlanTable
 from perseus_ds.coordination.rounds import RankStatus, RoundResult
 from perseus_ds.coordination.straggler import stage_slowdown
 from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.recorder import RecordedIteration, Recorder
@@ -32,8 +34,8 @@ from perseus_ds.profiling.timers import late_switches
 from perseus_ds.report.metrics_writer import MetricsWriter
 from perseus_ds.report.run_recorder import RunRecorder
 from perseus_ds.report.run_stats import Phase
-from perseus_ds.runtime.frequency_controller import FrequencyController, count_switches
-from perseus_ds.runtime.measurement import InstructionKey, Measurements, curve_key, instructions_of
+from perseus_ds.runtime.frequency_controller import FrequencyController
+from perseus_ds.runtime.measurement import Measurements, curve_key, instructions_of
 from perseus_ds.runtime.phase_controller import PhaseController
 from perseus_ds.runtime.profiler import Profiler
 from perseus_ds.runtime.rank_gpu import RankGpu
@@ -86,10 +88,10 @@ class RankSession:
         self._iteration = -1
         self._begin_s: float | None = None
         self._round: Future[np.ndarray] | None = None
-        self._order: list[InstructionKey] = []
+        self._order: list[Operation] = []
         self._switches = 0
         self._late_switches = 0
-        self._under_way: deque[tuple[int, list[float]]] = deque()
+        self._under_way: deque[tuple[int, Mapping[int, float]]] = deque()
         self._open = False
         self._control = control
         self._metrics_writer = meter
@@ -121,7 +123,7 @@ class RankSession:
             self._open = False
         if not training:
             self._frequencies.hold(self._gpu.max_mhz)
-            self._recorder.iteration_begin(training=False)
+            self._recorder.iteration_begin()
             return
         self._iteration += 1
         self._begin_s = now_s
@@ -135,16 +137,16 @@ class RankSession:
             self._least_iteration_s = min(self._least_iteration_s, round_result.iteration_time_s)
             self._take(round_result)
         if self._phases.profiling_due(self._iteration):
-            self._phases.begin_profiling(self._profiler(microbatches))
+            self._phases.begin_profiling(self._profiler())
         else:
             self._phases.baseline_begins(self._iteration)
         self._phases.begins(microbatches, partial(self._recent_trace, self._iteration))
-        clocks_mhz = self._clocks_mhz(microbatches)
-        self._switches = count_switches(clocks_mhz)
-        self._frequencies.begin(clocks_mhz)
+        clocks = self._clocks(microbatches)
+        self._switches = clocks.switches
+        self._frequencies.begin(clocks)
         self._under_way.append((self._iteration, self._frequencies.requested_s))
         self._open = True
-        self._recorder.iteration_begin(clocks_mhz)
+        self._recorder.iteration_begin(clocks)
         if self._run_recorder is not None:
             self._run_recorder.iteration(self._iteration, self._phases.phase, self._phases.plans, microbatches)
         if self._metrics_writer is not None:
@@ -198,7 +200,7 @@ class RankSession:
             else:
                 self._measurements.evaluated(finished)
         if latest := self._measurements.latest():
-            self._order = [key for key, _ in instructions_of(latest)]
+            self._order = [timed.operation for timed in instructions_of(latest)]
             if not self._order:
                 raise PerseusError("hooks-silent", framework=self._topology.framework)
         needed = self._config.warmup_iterations + self._config.baseline_iterations
@@ -250,14 +252,14 @@ class RankSession:
         """Return measured over expected instruction time in the latest iteration."""
         latest, peers = self._measurements.latest(), table.of(self._topology.pipeline)
         return stage_slowdown(
-            (timed.duration_s, peers.expected_s(curve_key(self._topology.stage, key), timed.frequency_mhz))
-            for key, timed in (instructions_of(latest) if latest else ())
+            (timed.duration_s, peers.expected_s(curve_key(self._topology.stage, timed.operation), timed.frequency_mhz))
+            for timed in (instructions_of(latest) if latest else ())
         )
 
-    def _profiler(self, microbatches: int) -> Profiler:
+    def _profiler(self) -> Profiler:
         """Return the sweep. Ranks that share instructions must choose alike: what it is told is agreed on."""
         first, topology = self._config.warmup_iterations, self._topology
-        slots = 2 * (microbatches * topology.chunks + topology.stages - 1)  # of 1F1B, roughly those of any schedule
+        slots = len(self._order) + 2 * (topology.stages - 1)  # of 1F1B, roughly those of any schedule
         baseline = range(first, first + self._config.baseline_iterations)
         return Profiler(
             self._config.profiling,
@@ -277,24 +279,21 @@ class RankSession:
         recent = range(iteration - 1 - count, iteration - 1)
         return self._measurements.trace(recent, self._topology.stage, self._topology.pipeline)
 
-    def _clocks_mhz(self, microbatches: int) -> list[int]:
-        """Return the clock of every instruction of the iteration that begins."""
-        highest = [self._gpu.max_mhz] * (2 * microbatches * self._topology.chunks)
+    def _clocks(self, microbatches: int) -> IterationClocks:
+        """Return the clocks of the iteration that begins."""
         if self._phases.phase is Phase.PROFILING and self._phases.profiler is not None:
-            return self._phases.profiler.next_clocks_mhz(len(highest))
-        if len(self._order) != len(highest):
-            return highest
+            return self._phases.profiler.next_clocks()
+        highest = IterationClocks(self._gpu.max_mhz)
         table, plan = self._phases.table, self._phases.plan
         if table is None or plan is None or table.microbatches != microbatches:
             return highest
-        planned = plan.clocks_mhz[self._topology.stage]
-        clocks_mhz = [planned.get(key, self._gpu.max_mhz) for key in self._order]
+        planned = tuple(plan.clocks_mhz[self._topology.stage].values())
         if caution := self._phases.caution:
-            return [cautious_mhz(mhz, self._gpu.clocks_mhz, caution) for mhz in clocks_mhz]
-        return clocks_mhz
+            planned = tuple(cautious_mhz(mhz, self._gpu.clocks_mhz, caution) for mhz in planned)
+        return IterationClocks(self._gpu.max_mhz, planned)
 
 
-def _late(iteration: RecordedIteration, requested_s: list[float]) -> int:
+def _late(iteration: RecordedIteration, requested_s: Mapping[int, float]) -> int:
     """Return how many clocks were asked for after their instruction had begun."""
-    begins_s = [iteration.begin_s + timed.begin_s for _, timed in instructions_of(iteration)]
-    return late_switches(requested_s, begins_s) if len(requested_s) == len(begins_s) else 0
+    begins_s = [iteration.begin_s + timed.begin_s for timed in instructions_of(iteration)]
+    return late_switches({index: at_s for index, at_s in requested_s.items() if index < len(begins_s)}, begins_s)

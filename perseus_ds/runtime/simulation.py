@@ -7,8 +7,9 @@ from pathlib import Path
 
 from perseus_ds.config import SimulatorConfig
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.events import Operation, OperationKind, Topology
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, read_profile
 from perseus_ds.simulator.driver import SIMULATOR_VARIABLE
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
@@ -18,7 +19,6 @@ from perseus_ds.simulator.workload import SimulatedWorkload
 __all__ = ["Simulation", "profile_file", "simulated_profile"]
 
 _PROFILES = Path(__file__).parents[1] / "simulator" / "profiles"
-_KINDS = {OperationKind.FORWARD: Kind.FORWARD, OperationKind.BACKWARD: Kind.BACKWARD}
 
 
 class Simulation:
@@ -60,7 +60,7 @@ class Simulation:
         )
         os.environ[SIMULATOR_VARIABLE] = str(directory)
         gpu = VirtualGpu(path)
-        gpu.load_curves({key: points for key, points in profile.curves.items() if key.stage == topology.stage})
+        gpu.load_curves(_stage_curves(profile, topology.stage))
         self._stage = topology.stage
         here = (topology.pipeline, topology.stage)
         self._throttles = [t for t in config.throttle if (t.pipeline, t.stage) == here]
@@ -82,8 +82,8 @@ class Simulation:
                 self.workload.gpu.set_fault(fault.fault)
 
     def begin(self, operation: Operation) -> None:
-        """A forward or backward starts."""
-        self.workload.begin(self._stage, _KINDS[operation.kind], operation.chunk)
+        """An instruction starts."""
+        self.workload.begin(CurveKey.of(Instruction.of(self._stage, operation)))
 
 
 def profile_file(name: str) -> Path:
@@ -117,8 +117,28 @@ def simulated_profile(config: SimulatorConfig, stages: int, chunks: int = 1) -> 
                 for point in source.curves[CurveKey(chosen[stage], kind)]
             )
             for stage in range(stages)
-            for kind in Kind
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
             for chunk in range(chunks)
         },
         source.source,
     )
+
+
+def _stage_curves(profile: Profile, stage: int) -> dict[CurveKey, tuple[ProfilePoint, ...]]:
+    """Return a stage's curves with those of half and joint instructions.
+
+    Half a backward takes half its time and energy; a joint pass takes what its forward and backward take together.
+    """
+    curves = {key: points for key, points in profile.curves.items() if key.stage == stage}
+    forwards = {key.chunk: points for key, points in curves.items() if key.kind is Kind.FORWARD}
+    backwards = {key.chunk: points for key, points in curves.items() if key.kind is Kind.BACKWARD}
+    for chunk, points in backwards.items():
+        half = tuple(ProfilePoint(p.frequency_mhz, p.time_s / 2, p.energy_j / 2) for p in points)
+        curves[CurveKey(stage, Kind.INPUT_GRADIENT, chunk)] = half
+        curves[CurveKey(stage, Kind.WEIGHT_GRADIENT, chunk)] = half
+        for forward_chunk, forward in forwards.items():
+            curves[CurveKey(stage, Kind.FORWARD_BACKWARD, forward_chunk, chunk)] = tuple(
+                ProfilePoint(f.frequency_mhz, f.time_s + b.time_s, f.energy_j + b.energy_j)
+                for f, b in zip(forward, points, strict=True)
+            )
+    return curves

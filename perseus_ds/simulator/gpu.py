@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.simulator.physics import Nature, advance, finish_time_s, request_clock, start_meter
 from perseus_ds.simulator.state import MAX_CLOCKS, MAX_CURVES, GpuDynamic, GpuState, StateFile, create_state
@@ -26,7 +26,7 @@ _FAULT_CODES: dict[str, tuple[int, int]] = {  # NVML return code (nvml.h), what 
     "timeout": (10, SETTING),
     "unknown": (999, SETTING),
 }
-_KINDS = (Kind.FORWARD, Kind.BACKWARD)
+_KINDS = tuple(Kind)
 THERMAL_SLOWDOWN = 0x40
 
 
@@ -152,7 +152,9 @@ class VirtualGpu:
         state, clocks = self._file.state, len(self.clocks_mhz)
         self._curves = [[tuple(point) for point in state.table[row][:clocks]] for row in range(gpu.curve_count)]
         keys = (state.keys[row] for row in range(gpu.curve_count))
-        self._rows = {CurveKey(key.stage, _KINDS[key.kind], key.chunk): row for row, key in enumerate(keys)}
+        self._rows = {
+            CurveKey(key.stage, _KINDS[key.kind], key.chunk, key.backward_chunk): row for row, key in enumerate(keys)
+        }
         self._generation = gpu.curves_generation
 
     # -- what instructions cost -------------------------------------------------------------------------
@@ -171,9 +173,10 @@ class VirtualGpu:
             raise ValueError(f"{len(curves)} curves; at most {MAX_CURVES} are allowed")
         with self._current() as gpu:
             state = self._file.state
-            for row, ((stage, kind, chunk), points) in enumerate(curves.items()):
+            for row, (curve, points) in enumerate(curves.items()):
                 key = state.keys[row]
-                key.stage, key.kind, key.chunk = stage, _KINDS.index(kind), chunk
+                key.stage, key.kind = curve.stage, _KINDS.index(curve.kind)
+                key.chunk, key.backward_chunk = curve.chunk, curve.backward_chunk
                 for clock, mhz in enumerate(self.clocks_mhz):
                     state.table[row][clock][:] = _interpolate(points, mhz)
             gpu.curve, gpu.curve_count = -1, len(curves)
@@ -181,14 +184,14 @@ class VirtualGpu:
 
     # -- work ---------------------------------------------------------------------------------------------
 
-    def begin_work(self, stage: int, kind: Kind, chunk: int = 0) -> None:
+    def begin_work(self, key: CurveKey) -> None:
         """Start an instruction: from now on it draws its curve's power until it is done, blocking power then.
 
         Raises:
             KeyError: No such curve.
         """
         with self._current() as gpu:
-            gpu.curve = self._rows[CurveKey(stage, kind, chunk)]
+            gpu.curve = self._rows[key]
             gpu.remaining = 1.0
 
     def finish_time_s(self) -> float:

@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAGIC = 0x50455253, VERSION = 1, MAX_CLOCKS = 256, MAX_CURVES = 128, MAX_PENDING = 16, MAX_GPUS = 64 };
+enum { MAGIC = 0x50455253, VERSION = 2, MAX_CLOCKS = 256, MAX_CURVES = 512, MAX_PENDING = 16, MAX_GPUS = 64 };
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, NOT_LOADED = 9 };
 enum { SETTING = 1, READING = 2, THERMAL_SLOWDOWN = 0x40, MEMORY_CLOCK_MHZ = 1215 };
 
@@ -54,7 +54,7 @@ typedef struct {
 typedef struct {
     Constants constants;
     Dynamic dynamic;
-    struct { int32_t stage, kind, chunk, reserved; } keys[MAX_CURVES];
+    struct { int32_t stage, kind, chunk, backward_chunk; } keys[MAX_CURVES];
     double table[MAX_CURVES][MAX_CLOCKS][2];
 } State;
 

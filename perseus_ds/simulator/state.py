@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 MAX_CLOCKS = 256
-MAX_CURVES = 128
+MAX_CURVES = 512
 MAX_PENDING = 16
 
 
@@ -101,9 +101,9 @@ class GpuDynamic(Structure):
 
 
 class CurveKeyState(Structure):
-    """Whose curve a row of the table is. ``kind``: 0 forward, 1 backward."""
+    """Whose curve a row of the table is. ``kind``: index into ``Kind``."""
 
-    _fields_ = (("stage", c_int32), ("kind", c_int32), ("chunk", c_int32), ("reserved", c_int32))
+    _fields_ = (("stage", c_int32), ("kind", c_int32), ("chunk", c_int32), ("backward_chunk", c_int32))
 
 
 class GpuState(Structure):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.profiling.table import CurveKey
 from perseus_ds.simulator.gpu import VirtualGpu
 
 __all__ = ["SimulatedWorkload"]
@@ -26,13 +26,13 @@ class SimulatedWorkload:
     gpu: VirtualGpu
     overruns: int = 0
 
-    def begin(self, stage: int, kind: Kind, chunk: int = 0) -> None:
+    def begin(self, key: CurveKey) -> None:
         """Tell that the instruction starts now.
 
         Raises:
             KeyError: The GPU has no curve for it.
         """
-        self.gpu.begin_work(stage, kind, chunk)
+        self.gpu.begin_work(key)
 
     def finish(self) -> None:
         """Sleep until the instruction is done on the virtual GPU, at whatever clocks it has meanwhile."""

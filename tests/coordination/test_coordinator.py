@@ -24,8 +24,8 @@ from perseus_ds.coordination.resume import (
 from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
 from perseus_ds.frontier import Problem, solve
 from perseus_ds.frontier.emulation import emulate
-from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Topology, Transfer
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.events import Direction, Operation, Topology, Transfer
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, read_profile
 from perseus_ds.rundir import RunDirectory
@@ -52,14 +52,12 @@ def traces(microbatches: int = 4) -> tuple[StageTrace, ...]:
         operations, now_s = [], 0.0
         sends = (Direction.RECEIVE, Direction.SEND)
         for kind, tag, takes_s in (
-            (OperationKind.FORWARD, "activation", 0.1),
-            (OperationKind.BACKWARD, "gradient", 0.2),
+            (Kind.FORWARD, "activation", 0.1),
+            (Kind.BACKWARD, "gradient", 0.2),
         ):
-            receives_first = (kind is OperationKind.FORWARD) == (stage == 1)
+            receives_first = (kind is Kind.FORWARD) == (stage == 1)
             for microbatch in range(microbatches):
-                exchange = Operation(
-                    OperationKind.EXCHANGE, transfers=(Transfer(sends[not receives_first], 1 - stage, tag),)
-                )
+                exchange = Operation(Kind.EXCHANGE, transfers=(Transfer(sends[not receives_first], 1 - stage, tag),))
                 work = Operation(kind, microbatch)
                 for operation in (exchange, work) if receives_first else (work, exchange):
                     duration_s = takes_s if operation is work else 0.0

@@ -12,7 +12,7 @@ from perseus_ds.coordination.plan_selector import PlanSelector
 from perseus_ds.coordination.plan_table import FrequencyPlan, PipelineGroup, PlanSet, PlanTable, StragglerPlans
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
 from perseus_ds.frontier import Problem, solve
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint
 

@@ -14,7 +14,8 @@ import torch.distributed as dist
 
 import perseus_ds
 from perseus_ds.coordination import bus, coordinator, solved_frontiers
-from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Topology, Transfer
+from perseus_ds.pipeline.events import Direction, Operation, Topology, Transfer
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.runtime import PerseusListener, listener
 
 PIPELINES, STAGES, MICROBATCHES, WIDTH = 2, 2, 3, 8
@@ -42,28 +43,28 @@ class Stage:
                 inputs = torch.randn(4, WIDTH, generator=self.data)
             else:
                 inputs = torch.empty(4, WIDTH)
-                with tell(OperationKind.EXCHANGE, transfer=(Direction.RECEIVE, "activation")):
+                with tell(Kind.EXCHANGE, transfer=(Direction.RECEIVE, "activation")):
                     dist.recv(inputs, self.neighbour)
                 inputs.requires_grad_()
-            with tell(OperationKind.FORWARD, microbatch):
+            with tell(Kind.FORWARD, microbatch):
                 outputs = torch.tanh(inputs @ self.weight)
             if self.stage == 0:
-                with tell(OperationKind.EXCHANGE, transfer=(Direction.SEND, "activation")):
+                with tell(Kind.EXCHANGE, transfer=(Direction.SEND, "activation")):
                     dist.send(outputs.detach(), self.neighbour)
             kept.append((inputs, outputs))
         for microbatch, (inputs, outputs) in enumerate(kept):
             gradient = torch.ones_like(outputs)
             if self.stage == 0:
-                with tell(OperationKind.EXCHANGE, transfer=(Direction.RECEIVE, "gradient")):
+                with tell(Kind.EXCHANGE, transfer=(Direction.RECEIVE, "gradient")):
                     dist.recv(gradient, self.neighbour)
-            with tell(OperationKind.BACKWARD, microbatch):
+            with tell(Kind.BACKWARD, microbatch):
                 outputs.backward(gradient)
             if self.stage == 1:
-                with tell(OperationKind.EXCHANGE, transfer=(Direction.SEND, "gradient")):
+                with tell(Kind.EXCHANGE, transfer=(Direction.SEND, "gradient")):
                     dist.send(inputs.grad, self.neighbour)
-        with tell(OperationKind.REDUCE):
+        with tell(Kind.REDUCE):
             dist.all_reduce(self.weight.grad, group=self.replicas)
-        with tell(OperationKind.OPTIMIZER), torch.no_grad():
+        with tell(Kind.OPTIMIZER), torch.no_grad():
             self.weight -= 0.01 * self.weight.grad
             self.weight.grad = None
 

@@ -9,7 +9,7 @@ from small_job import RANKS, SIMULATOR, Job
 
 from perseus_ds.config import SimulatorConfig
 from perseus_ds.coordination.coordinator import scaled_profile
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, Profile, read_profile, write_profile
 from perseus_ds.runtime.simulation import simulated_profile
 

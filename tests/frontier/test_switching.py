@@ -18,7 +18,7 @@ from perseus_ds.frontier.switching import (
     switch_curve,
 )
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, read_profile
 

@@ -5,16 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Topology
+from perseus_ds.pipeline.events import Direction, Operation, Topology
 from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.pipeline.kinds import Kind
 
 SHORT = {
-    OperationKind.LOAD: "load",
-    OperationKind.REDUCE: "reduce",
-    OperationKind.OPTIMIZER: "optimizer",
-    OperationKind.EXCHANGE: "",
-    OperationKind.POST: "post:",
-    OperationKind.WAIT: "wait:",
+    Kind.LOAD: "load",
+    Kind.REDUCE: "reduce",
+    Kind.OPTIMIZER: "optimizer",
+    Kind.EXCHANGE: "",
+    Kind.POST: "post:",
+    Kind.WAIT: "wait:",
 }
 
 
@@ -60,7 +61,7 @@ class Spy:
 
 
 def word(operation: Operation) -> str:
-    if operation.kind in (OperationKind.FORWARD, OperationKind.BACKWARD):
+    if operation.kind in (Kind.FORWARD, Kind.BACKWARD):
         return instruction_word(operation.kind.value, operation.microbatch, operation.chunk)
     number = "" if operation.microbatch < 0 else str(operation.microbatch)
     transfers = "+".join(

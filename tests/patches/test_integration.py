@@ -12,7 +12,8 @@ from hook_spy import Spy
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.patches.integration import Integration, Target, instruction, reported
-from perseus_ds.pipeline.events import OperationKind, Topology
+from perseus_ds.pipeline.events import Topology
+from perseus_ds.pipeline.kinds import Kind
 
 FRAMEWORK = """
 __version__ = "1.5.2"
@@ -35,7 +36,7 @@ def wrap_schedule(original, integration):
 
 
 def wrap_step(original, integration):
-    return reported(integration, original, lambda number: instruction(OperationKind.FORWARD, number, 0))
+    return reported(integration, original, lambda number: instruction(Kind.FORWARD, number, 0))
 
 
 def integrate(supported: str | None = ">=1.4,<2", **parameters: tuple[str, ...]) -> Integration:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.events import Direction, Operation, OperationKind, Transfer
-from perseus_ds.pipeline.instruction import Instruction, Kind
+from perseus_ds.pipeline.events import Direction, Operation, Transfer
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.schedules import SCHEDULES, schedule_dag
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
@@ -22,18 +23,18 @@ MEASURED = Path(__file__).parents[1] / "data" / "measured-gpt3-xl-a100.json"
 
 def program(order: Sequence[Instruction], last: int) -> list[Operation]:
     """A stage's operations: a blocking receive before and a blocking send after each instruction."""
-    operations = [Operation(OperationKind.LOAD)]
+    operations = [Operation(Kind.LOAD)]
     for one in order:
         forward = one.kind is Kind.FORWARD
         step, tag = (1, "activation") if forward else (-1, "gradient")
         if 0 <= one.stage - step <= last:
             receive = Transfer(Direction.RECEIVE, one.stage - step, tag)
-            operations.append(Operation(OperationKind.EXCHANGE, transfers=(receive,)))
-        operations.append(Operation(OperationKind(one.kind.value), one.microbatch, one.chunk))
+            operations.append(Operation(Kind.EXCHANGE, transfers=(receive,)))
+        operations.append(Operation(Kind(one.kind.value), one.microbatch, one.chunk))
         if 0 <= one.stage + step <= last:
             send = Transfer(Direction.SEND, one.stage + step, tag)
-            operations.append(Operation(OperationKind.EXCHANGE, transfers=(send,)))
-    return [*operations, Operation(OperationKind.OPTIMIZER)]
+            operations.append(Operation(Kind.EXCHANGE, transfers=(send,)))
+    return [*operations, Operation(Kind.OPTIMIZER)]
 
 
 def run_programs(programs: list[list[Operation]], times_s: dict[object, float], hop_s: float) -> list[StageTrace]:
@@ -52,7 +53,7 @@ def run_programs(programs: list[list[Operation]], times_s: dict[object, float], 
             if position[stage] == len(operations):
                 continue
             one = operations[position[stage]]
-            if one.kind is not OperationKind.EXCHANGE:
+            if one.kind is not Kind.EXCHANGE:
                 key = (stage, one.kind, one.microbatch) if (stage, one.kind, one.microbatch) in times_s else one.kind
                 finish(stage, clock[stage] + times_s[key])
                 moved = True
@@ -73,10 +74,10 @@ def run_programs(programs: list[list[Operation]], times_s: dict[object, float], 
 def traces() -> list[StageTrace]:
     random = np.random.default_rng(7)
     orders = SCHEDULES["gpipe"](3, 4, 1)
-    times: dict[object, float] = {OperationKind.LOAD: 0.01, OperationKind.OPTIMIZER: 0.02}
+    times: dict[object, float] = {Kind.LOAD: 0.01, Kind.OPTIMIZER: 0.02}
     for order in orders:
         for one in order:
-            times[one.stage, OperationKind(one.kind.value), one.microbatch] = random.uniform(0.05, 0.15)
+            times[one.stage, Kind(one.kind.value), one.microbatch] = random.uniform(0.05, 0.15)
     return run_programs([program(order, 2) for order in orders], times, hop_s=0.004)
 
 
@@ -102,9 +103,9 @@ def test_other_durations_are_predicted_without_running_them(traces: list[StageTr
         1.3 * time if one.stage == 1 else time
         for one, time in zip(dag.instructions, durations(traces, dag.instructions), strict=True)
     ]
-    times: dict[object, float] = {OperationKind.LOAD: 0.01, OperationKind.OPTIMIZER: 0.02}
+    times: dict[object, float] = {Kind.LOAD: 0.01, Kind.OPTIMIZER: 0.02}
     for one, time in zip(dag.instructions, slower, strict=True):
-        times[one.stage, OperationKind(one.kind.value), one.microbatch] = time
+        times[one.stage, Kind(one.kind.value), one.microbatch] = time
     again = run_programs([[t.operation for t in trace.operations] for trace in traces], times, hop_s=0.004)
     assert dag.makespan(slower) == pytest.approx(again[0].iteration_time_s)
 
@@ -134,15 +135,15 @@ def test_what_is_slower_than_the_dag_becomes_the_tail(traces: list[StageTrace]) 
 def test_posts_and_waits_overlap_with_computation() -> None:
     send, receive = (Transfer(Direction.SEND, 1, "activation"), Transfer(Direction.RECEIVE, 0, "activation"))
     first = [
-        TimedOperation(Operation(OperationKind.FORWARD, 0), 0.0, 1.0),
-        TimedOperation(Operation(OperationKind.POST, transfers=(send,)), 1.0, 1.0),
-        TimedOperation(Operation(OperationKind.FORWARD, 1), 1.0, 2.0),
-        TimedOperation(Operation(OperationKind.WAIT, transfers=(send,)), 2.0, 2.0),
+        TimedOperation(Operation(Kind.FORWARD, 0), 0.0, 1.0),
+        TimedOperation(Operation(Kind.POST, transfers=(send,)), 1.0, 1.0),
+        TimedOperation(Operation(Kind.FORWARD, 1), 1.0, 2.0),
+        TimedOperation(Operation(Kind.WAIT, transfers=(send,)), 2.0, 2.0),
     ]
     second = [
-        TimedOperation(Operation(OperationKind.POST, transfers=(receive,)), 0.0, 0.0),
-        TimedOperation(Operation(OperationKind.WAIT, transfers=(receive,)), 0.0, 1.0),
-        TimedOperation(Operation(OperationKind.FORWARD, 0), 1.0, 2.0),
+        TimedOperation(Operation(Kind.POST, transfers=(receive,)), 0.0, 0.0),
+        TimedOperation(Operation(Kind.WAIT, transfers=(receive,)), 0.0, 1.0),
+        TimedOperation(Operation(Kind.FORWARD, 0), 1.0, 2.0),
     ]
     dag = dag_from_traces([StageTrace(0, 0, 2.0, tuple(first)), StageTrace(1, 0, 2.0, tuple(second))])
     assert dag.makespan([1.0, 1.0, 1.0]) == pytest.approx(2.0)

@@ -6,7 +6,7 @@ import pytest
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import SCHEDULES, schedule_dag
 
 
@@ -78,7 +78,7 @@ def test_critical_path_is_as_long_as_the_makespan() -> None:
 def test_a_cycle_is_named() -> None:
     graph = schedule_dag("gpipe", 1, 1).to_networkx()
     graph.add_edge(1, 0)
-    with pytest.raises(PerseusError, match="form a cycle through forward of micro-batch 0, stage 0"):
+    with pytest.raises(PerseusError, match="form a cycle through forward of micro-batch 0, chunk 0, stage 0"):
         PipelineDag.from_networkx(graph).makespan([1.0, 1.0])
 
 

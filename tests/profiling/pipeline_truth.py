@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Span
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 

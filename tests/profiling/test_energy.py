@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.events import Operation, OperationKind
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.energy import Span, attribute, spans_of
 from perseus_ds.profiling.recorder import RecordedIteration
@@ -82,10 +82,10 @@ def test_a_counter_that_stands_still_is_an_error_that_says_so() -> None:
 
 def test_what_is_not_an_instruction_nor_waiting_is_other_work() -> None:
     operations = (
-        TimedOperation(Operation(OperationKind.LOAD), 0.0, 0.1),
-        TimedOperation(Operation(OperationKind.FORWARD, 0, chunk=2), 0.1, 0.2, 1410),
-        TimedOperation(Operation(OperationKind.EXCHANGE), 0.2, 0.3),
-        TimedOperation(Operation(OperationKind.OPTIMIZER), 0.3, 0.4),
+        TimedOperation(Operation(Kind.LOAD), 0.0, 0.1),
+        TimedOperation(Operation(Kind.FORWARD, 0, chunk=2), 0.1, 0.2, 1410),
+        TimedOperation(Operation(Kind.EXCHANGE), 0.2, 0.3),
+        TimedOperation(Operation(Kind.OPTIMIZER), 0.3, 0.4),
     )
 
     spans = spans_of(RecordedIteration(7.0, 7.5, operations), stage=3)

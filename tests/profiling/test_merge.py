@@ -7,7 +7,7 @@ import pytest
 from pipeline_truth import TruePipeline
 
 from perseus_ds.config import ProfilingConfig
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.merge import merge_profiles
 from perseus_ds.profiling.pooling import pool
@@ -22,7 +22,7 @@ def made_up_curves(stages: int) -> dict[CurveKey, tuple[ProfilePoint, ...]]:
         time_s = (0.01 + 40.0 / mhz) * (1.0 + 0.1 * stage) * (1 if kind is Kind.FORWARD else 1.8)
         return ProfilePoint(mhz, time_s, time_s * (100.0 + 300.0 * (mhz / 1410) ** 2.5))
 
-    keys = [CurveKey(stage, kind) for stage in range(stages) for kind in Kind]
+    keys = [CurveKey(stage, kind) for stage in range(stages) for kind in (Kind.FORWARD, Kind.BACKWARD)]
     return {key: tuple(point(key.stage, key.kind, mhz) for mhz in CLOCKS) for key in keys}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import perseus_ds
 from perseus_ds.config import ProfilingConfig
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution, Span, attribute
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, read_profile
@@ -55,7 +55,7 @@ class Training:
         for index, (key, mhz) in enumerate(zip(order, clocks_mhz, strict=True)):
             self.until(self.now_s + self.rng.uniform(0.0, 0.03))  # waits for its neighbours
             work_begin_s = self.now_s
-            self.gpu.begin_work(*key)
+            self.gpu.begin_work(key)
             self.until(self.gpu.finish_time_s())
             self.spans.append(Span(work_begin_s, self.now_s, key, mhz, begin_s))
             if index + 1 < len(order) and clocks_mhz[index + 1] != mhz:

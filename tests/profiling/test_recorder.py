@@ -5,13 +5,15 @@ from statistics import median
 
 import pytest
 
-from perseus_ds.pipeline.events import Operation, OperationKind
+from perseus_ds.pipeline.clocks import IterationClocks
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.recorder import Recorder
 from perseus_ds.profiling.timers import HostTimer
 
-FORWARD = Operation(OperationKind.FORWARD, microbatch=0)
-BACKWARD = Operation(OperationKind.BACKWARD, microbatch=0)
-WAIT = Operation(OperationKind.EXCHANGE)
+FORWARD = Operation(Kind.FORWARD, microbatch=0)
+BACKWARD = Operation(Kind.BACKWARD, microbatch=0)
+WAIT = Operation(Kind.EXCHANGE)
 
 
 def run(recorder: Recorder, *operations: Operation, busy_s: float = 0.0) -> None:
@@ -24,7 +26,7 @@ def run(recorder: Recorder, *operations: Operation, busy_s: float = 0.0) -> None
 def test_an_iteration_comes_out_in_program_order_with_times_and_clocks() -> None:
     recorder = Recorder(HostTimer())
     before_s = time.monotonic()
-    recorder.iteration_begin([1410, 1200])
+    recorder.iteration_begin(IterationClocks(1410, (1410, 1200)))
     run(recorder, FORWARD, WAIT, BACKWARD, busy_s=0.01)
     recorder.iteration_end()
 
@@ -44,7 +46,7 @@ def test_each_instruction_that_ends_is_told_by_its_index_and_waits_are_not() -> 
     ended: list[int] = []
     recorder = Recorder(HostTimer(), ended.append)
     for _ in range(2):
-        recorder.iteration_begin([1410] * 2)
+        recorder.iteration_begin(IterationClocks(1410))
         run(recorder, WAIT, FORWARD, WAIT, BACKWARD, WAIT)
         recorder.iteration_end()
 
@@ -53,12 +55,12 @@ def test_each_instruction_that_ends_is_told_by_its_index_and_waits_are_not() -> 
 
 def test_an_evaluation_is_marked_and_an_iteration_left_by_an_exception_is_forgotten() -> None:
     recorder = Recorder(HostTimer())
-    recorder.iteration_begin(training=False)
+    recorder.iteration_begin()
     run(recorder, FORWARD)
     recorder.iteration_end()
-    recorder.iteration_begin()
+    recorder.iteration_begin(IterationClocks(1410))
     recorder.operation_begin(FORWARD)
-    recorder.iteration_begin()
+    recorder.iteration_begin(IterationClocks(1410))
     run(recorder, FORWARD, BACKWARD)
     recorder.iteration_end()
 
@@ -82,7 +84,7 @@ def test_an_instruction_costs_less_than_20_microseconds(callback) -> None:
     recorder = Recorder(HostTimer(), callback)
     costs = []
     for _ in range(30):
-        recorder.iteration_begin([1410] * 100)
+        recorder.iteration_begin(IterationClocks(1410))
         begin_s = time.perf_counter()
         for _ in range(50):
             run_one(recorder, FORWARD)

@@ -7,7 +7,7 @@ import pytest
 from pipeline_truth import one_f_one_b
 
 from perseus_ds.config import ProfilingConfig
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 

@@ -10,7 +10,7 @@ import pytest
 import perseus_ds.simulator
 from perseus_ds.frontier import Problem, solve
 from perseus_ds.messages import PerseusError
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile, read_profile, split_chunks, write_profile
 
@@ -26,7 +26,10 @@ def read(tmp_path: Path, text: str):
 
 def test_a_written_profile_comes_back(tmp_path: Path) -> None:
     profile = make_profile(
-        {CurveKey(0, kind): [ProfilePoint(1410, 0.1, 30.0, 0.001, 0.5), ProfilePoint(900, 0.2, 25.0)] for kind in Kind}
+        {
+            CurveKey(0, kind): [ProfilePoint(1410, 0.1, 30.0, 0.001, 0.5), ProfilePoint(900, 0.2, 25.0)]
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
+        }
     )
     write_profile(profile, tmp_path / "profile.csv")
     again = read_profile(tmp_path / "profile.csv")
@@ -83,7 +86,7 @@ def test_repeated_measurements_are_averaged(tmp_path: Path) -> None:
         (GOOD.replace("0.05,20", "0.05"), "row 2 has 4 cells; give at least 5"),
         (GOOD.replace("1200,0.06", "1200.5,0.06"), "row 3, column 'frequency'"),
         (GOOD.replace("0,forward,1200", "x,forward,1200"), "row 3, column 'stage'"),
-        (GOOD.replace("0,forward,1200", "0,optimizer,1200"), "row 3, column 'instruction'.*'forward' or 'backward'"),
+        (GOOD.replace("0,forward,1200", "0,optimizer,1200"), "row 3, column 'instruction'.*one of forward, backward"),
         (GOOD.replace("backward", "forward"), "no rows for the backward of stage 0"),
         (GOOD.replace("0,backward", "2,backward"), "no rows for the backward of stage 0"),
     ],

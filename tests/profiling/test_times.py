@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.times import instruction_times
 

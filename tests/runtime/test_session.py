@@ -8,7 +8,8 @@ import numpy as np
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.rounds import condense
-from perseus_ds.pipeline.events import Operation, OperationKind, Topology
+from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.timers import HostTimer
 from perseus_ds.report.run_stats import Phase
 from perseus_ds.runtime.phase_controller import PhaseController
@@ -48,7 +49,7 @@ def lone_rank(tmp_path, shard_size: int = 1, switch_latency_s: float = 0.0) -> t
     return RankSession(config, topology, bus, rank_gpu, phases, switch_latency_s, run_recorder=None), bus
 
 
-def instruction(rank: RankSession, kind: OperationKind, takes_s: float = 0.002) -> None:
+def instruction(rank: RankSession, kind: Kind, takes_s: float = 0.002) -> None:
     rank.operation_begin(Operation(kind, 0))
     time.sleep(takes_s)
     rank.operation_end(Operation(kind, 0))
@@ -58,10 +59,10 @@ def test_an_iteration_that_an_exception_ends_does_not_shift_the_others(tmp_path)
     rank, bus = lone_rank(tmp_path)
     for iteration in range(6):
         rank.iteration_begin(microbatches=1, training=True)
-        instruction(rank, OperationKind.FORWARD)
+        instruction(rank, Kind.FORWARD)
         if iteration == 2:
             continue
-        instruction(rank, OperationKind.BACKWARD)
+        instruction(rank, Kind.BACKWARD)
         rank.iteration_end()
     rank.iteration_begin(microbatches=1, training=True)
 
@@ -92,14 +93,14 @@ def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no
 
     def iterate(microbatches: int) -> None:
         rank.iteration_begin(microbatches, training=True)
-        for kind in (OperationKind.FORWARD, OperationKind.BACKWARD):
+        for kind in (Kind.FORWARD, Kind.BACKWARD):
             for _ in range(microbatches):
                 instruction(rank, kind)
         rank.iteration_end()
 
     for _ in range(12):
         iterate(2)
-    rank._phases.profiler, rank._phases.phase = rank._profiler(2), Phase.PROFILING
+    rank._phases.profiler, rank._phases.phase = rank._profiler(), Phase.PROFILING
     for microbatches in (2, 3, 3, 1, 1, 2):
         iterate(microbatches)
     assert rank._phases.profiler.iterations == 6
@@ -115,11 +116,11 @@ def test_tensor_parallel_ranks_sweep_alike_whatever_each_has_measured(tmp_path):
         rank, _ = lone_rank(tmp_path, shard_size=2, switch_latency_s=0.003)
         for _ in range(12):
             rank.iteration_begin(microbatches=8, training=True)
-            for kind in [OperationKind.FORWARD] * 8 + [OperationKind.BACKWARD] * 8:
+            for kind in [Kind.FORWARD] * 8 + [Kind.BACKWARD] * 8:
                 instruction(rank, kind, takes_s)
             rank.iteration_end()
         rank._collect()
         rank._least_iteration_s = 0.040  # as agreed on by all ranks
-        profiler = rank._profiler(microbatches=8)
-        swept.append([profiler.next_clocks_mhz(16) for _ in range(10)])
+        profiler = rank._profiler()
+        swept.append([profiler.next_clocks() for _ in range(10)])
     assert swept[0] == swept[1]

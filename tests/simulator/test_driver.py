@@ -13,7 +13,7 @@ import pynvml
 import pytest
 
 import perseus_ds.simulator
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.simulator.driver import install_driver, uninstall_driver
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
@@ -73,7 +73,7 @@ def test_a_lock_is_seen_through_every_handle_and_only_on_its_gpu(gpus):
 def test_energy_power_and_field_values_agree(gpus):
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     gpus[0].load_curves(CURVE)
-    gpus[0].begin_work(0, Kind.FORWARD)
+    gpus[0].begin_work(CurveKey(0, Kind.FORWARD))
     power_mw = pynvml.nvmlDeviceGetPowerUsage(handle)
     instant, absent = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_POWER_INSTANT, 1])
     assert power_mw == 300_000
@@ -164,7 +164,7 @@ def test_an_unmodified_program_meets_the_same_gpu(gpus, library, tmp_path):
     """The C library's physics and noise are the Python ones, to the millijoule."""
     for gpu in gpus:
         gpu.load_curves(CURVE)
-    gpus[1].begin_work(0, Kind.FORWARD)
+    gpus[1].begin_work(CurveKey(0, Kind.FORWARD))
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), "PERSEUS_DS_SIMULATOR": str(tmp_path)}
     program = [sys.executable, "-c", FOREIGN_PROGRAM, gpus[1].uuid]
     ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
@@ -229,7 +229,7 @@ def test_the_c_librarys_physics_are_pythons(tmp_path, library, duty):
     gpu.lock_clock(900)
     gpu.lock_clock(1200)
     gpu.lock_clock(900)
-    gpu.begin_work(0, Kind.FORWARD)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
     file = StateFile(state_path(tmp_path, 0))
     begin = GpuDynamic.from_buffer_copy(file.state.dynamic)
     time.sleep(0.6)  # the work takes 0.5 s: its end is among what is compared

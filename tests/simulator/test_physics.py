@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
 
@@ -50,7 +50,7 @@ def make_gpu(tmp_path_factory):
 def test_an_instruction_draws_its_curve_and_waiting_draws_blocking_power(make_gpu):
     gpu, clock = make_gpu()
     before_j = gpu.true_energy_j()
-    gpu.begin_work(0, Kind.FORWARD)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
     clock.pass_s(0.15)  # 0.1 s of work, 0.05 s of waiting
     assert gpu.true_energy_j() - before_j == pytest.approx(30.0 + 80.0 * 0.05)
 
@@ -58,7 +58,7 @@ def test_an_instruction_draws_its_curve_and_waiting_draws_blocking_power(make_gp
 def test_a_clock_request_takes_effect_after_the_latency_and_work_goes_on_at_the_new_speed(make_gpu):
     gpu, clock = make_gpu()
     begin_s, before_j = clock(), gpu.true_energy_j()
-    gpu.begin_work(0, Kind.FORWARD)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
     clock.pass_s(0.02)
     gpu.lock_clock(SLOW)
     clock.pass_s(0.005)
@@ -97,7 +97,7 @@ def test_a_throttled_gpu_takes_longer_at_blocking_power_and_says_so(make_gpu):
     gpu, clock = make_gpu()
     gpu.throttle(1.5)
     begin_s, before_j = clock(), gpu.true_energy_j()
-    gpu.begin_work(0, Kind.FORWARD)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
     assert gpu.finish_time_s() - begin_s == pytest.approx(0.15)
     assert gpu.throttle_reasons() == 0x40
     assert gpu.sm_clock_mhz() < FAST
@@ -135,11 +135,11 @@ def test_a_sampling_duty_extrapolates_what_it_saw(make_gpu):
     while gpu.counter_mj() == start_mj:  # to the begin of a period, which is the begin of its sampled part
         clock.pass_s(0.0001)
     first_mj = gpu.counter_mj()
-    gpu.begin_work(0, Kind.FORWARD)  # 0.1 s, 300 W
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))  # 0.1 s, 300 W
     clock.pass_s(0.4)
     second_mj = gpu.counter_mj()
     clock.pass_s(0.15)
-    gpu.begin_work(0, Kind.FORWARD)  # now outside the sampled part
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))  # now outside the sampled part
     clock.pass_s(0.25)
     assert (second_mj - first_mj) / 1000.0 == pytest.approx(300.0 * 0.4, rel=0.01)
     assert (gpu.counter_mj() - second_mj) / 1000.0 == pytest.approx(80.0 * 0.4, rel=0.01)
@@ -180,7 +180,7 @@ def test_looking_at_a_gpu_changes_nothing(make_gpu, script, looks):
 def act(gpu, action):
     match action:
         case "work":
-            gpu.begin_work(0, Kind.FORWARD)
+            gpu.begin_work(CurveKey(0, Kind.FORWARD))
         case "slow" | "fast":
             gpu.lock_clock(SLOW if action == "slow" else FAST)
         case "throttle" | "normal":

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from perseus_ds.pipeline.instruction import Kind
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
 from perseus_ds.simulator.state import StateFile, state_path
@@ -30,7 +30,7 @@ def path(tmp_path):
 
 def run_for_s(workload, kind=Kind.FORWARD, really_s=0.0):
     begin_s = time.monotonic()
-    workload.begin(0, kind)
+    workload.begin(CurveKey(0, kind))
     time.sleep(really_s)
     workload.finish()
     return time.monotonic() - begin_s
@@ -69,7 +69,7 @@ def test_computation_slower_than_the_gpu_is_not_stretched_but_counted(path):
 
 def test_an_instruction_without_a_curve_is_an_error(path):
     with pytest.raises(KeyError):
-        VirtualGpu(path).begin_work(1, Kind.FORWARD)
+        VirtualGpu(path).begin_work(CurveKey(1, Kind.FORWARD))
 
 
 def test_a_second_creation_leaves_the_gpu_as_it_is(path):
