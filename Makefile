@@ -4,7 +4,7 @@ READY := .venv/.ready
 export DS_ACCELERATOR := cpu
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo demo-megatron test test-matrix lint bench docs clean
+.PHONY: demo demo-megatron demo-power test test-matrix mutants lint bench worlds gpu-check docs clean
 
 $(READY): pyproject.toml $(wildcard requirements/*.txt)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -27,17 +27,30 @@ demo-megatron: $(READY)  ## The same with Megatron-Core's 1F1B
 	$(BIN)/torchrun --nproc-per-node 4 -m perseus_ds run examples/megatron_gpt/train.py \
 	  --perseus examples/megatron_gpt/perseus.yaml
 
+demo-power: $(READY)  ## A Megatron job follows a power signal: down to 60 %, back, and a ramp
+	rm -rf runs/demo-power
+	$(BIN)/python -m perseus_ds.frontier.kernels
+	$(BIN)/python examples/power/follow.py runs/demo-power examples/power/signal.csv -- \
+	  $(BIN)/torchrun --nproc-per-node 4 -m perseus_ds run examples/megatron_gpt/train.py \
+	  --perseus examples/power/perseus.yaml --steps 195
+
 test: $(READY)
 	$(BIN)/python -m perseus_ds.frontier.kernels
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
 
-test-matrix: $(READY)  ## The hooks on every supported framework version
+test-matrix: $(READY)  ## The hooks on every supported framework version; writes docs/framework-releases.md
 	$(BIN)/nox
+
+mutants: $(READY)  ## Do a package's tests notice what is broken? make mutants PACKAGE=device SAMPLE=120 SEED=1
+	$(BIN)/python -m pip install --quiet -r requirements/mutation.txt -c requirements/constraints.txt
+	$(BIN)/python -m perseus_ds.frontier.kernels
+	$(BIN)/python benchmarks/mutants.py $(PACKAGE) --sample $(or $(SAMPLE),100) --seed $(or $(SEED),1)
 
 lint: $(READY) docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
+	$(BIN)/lint-imports
 
 bench: $(READY)  ## Solver against lowtime and HiGHS, bus at 10,240 ranks, hooks, clock keeper; see benchmarks/README.md
 	$(BIN)/python -m pip install --quiet -r requirements/bench.txt -c requirements/constraints.txt
@@ -45,7 +58,13 @@ bench: $(READY)  ## Solver against lowtime and HiGHS, bus at 10,240 ranks, hooks
 	$(BIN)/python benchmarks/bus_scale.py
 	$(BIN)/python benchmarks/clock_keeper.py
 	$(BIN)/python benchmarks/hook_overhead.py
-	$(BIN)/python benchmarks/gpu_overhead.py
+
+worlds: $(READY)  ## Short jobs on every GPU model that can be simulated; see docs/worlds.md
+	$(BIN)/python -m perseus_ds.frontier.kernels
+	$(BIN)/python benchmarks/worlds.py
+
+gpu-check: $(READY)  ## Experiments on one GPU by reading only, else on a virtual one; see docs/silicon.md
+	$(BIN)/python -m perseus_ds.silicon
 
 docs: $(READY)  ## The documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from perseus_ds.config import Config
-from perseus_ds.coordination.coordinator import slowed_profile
+from perseus_ds.coordination.derived_profiles import slowed_profile
 from perseus_ds.coordination.plan_selector import PlanSelector
 from perseus_ds.coordination.plan_table import FrequencyPlan, PipelineGroup, PlanSet, PlanTable, StragglerPlans
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense, condensed_width
-from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
+from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, times_along
 from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.switching import SwitchCost
 from perseus_ds.pipeline.kinds import Kind
@@ -105,12 +105,13 @@ def make_book() -> tuple[SolvedFrontiers, PlanTable, StragglerPlans]:
     frontier = solve(problem)
     expected_s = {(key, point.frequency_mhz): point.time_s for key, row in profile.curves.items() for point in row}
     base = route_of(frontier, (1.0,) * STAGES)
-    peers = PipelineGroup(dag, fastest_s, base, 1.0, base.t_min_s, 83.64 * STAGES * TENSOR, expected_s)
-    table = PlanTable(1, MICROBATCHES, base.t_min_s, (peers,), ())
+    group = PipelineGroup(dag, fastest_s, base, 1.0, base.t_min_s, 83.64 * STAGES * TENSOR, expected_s)
+    table = PlanTable(1, MICROBATCHES, base.t_min_s, (group,), ())
     condition = (1.0, 1.3, *(1.0,) * (STAGES - 2))
     slow = slowed_profile(profile, np.array(condition), problem.stage_power_w)
     healthy = (0, base.slowdowns)
-    draft = SolvedFrontiers({healthy: frontier}, {healthy: frontier.t_min_s}, SwitchCost(), spares_switches=False)
+    times_s = (frontier.t_min_s, *times_along(frontier, base.slowdowns))
+    draft = SolvedFrontiers({healthy: frontier}, {healthy: times_s}, SwitchCost(), spares_switches=False)
     return (
         draft,
         table,
@@ -149,7 +150,7 @@ def measure(pipelines: int, table: PlanTable, straggler_plans: StragglerPlans) -
     random = np.random.default_rng(0)
     ranks = STAGES * TENSOR
     reaction = PlanSelector(Config(run_dir=Path("unused")), pipelines, STAGES)
-    table = replace(table, peers_of=(0,) * pipelines)
+    table = replace(table, group_of=(0,) * pipelines)
     reaction.adopt(table, 0)
     reaction.choose(table)
     rows = np.array([condense(signals(random, ranks, 1), STAGES) for _ in range(pipelines)])
@@ -178,7 +179,7 @@ def measure(pipelines: int, table: PlanTable, straggler_plans: StragglerPlans) -
 def main() -> None:
     draft, table, straggler_plans = make_book()
     sizes = [len(zlib.compress(pickle.dumps(sent), 1)) for sent in (table, straggler_plans, draft)]
-    table = Table(title=f"Bus and coordinator, PP {STAGES} x TP {TENSOR} x DP; one iteration", title_justify="left")
+    shown = Table(title=f"Bus and coordinator, PP {STAGES} x TP {TENSOR} x DP; one iteration", title_justify="left")
     for heading in (
         "ranks",
         "DP",
@@ -190,14 +191,14 @@ def main() -> None:
         "ms per 100 pipelines",
         "straggler answered, ms",
     ):
-        table.add_column(heading, justify="right")
+        shown.add_column(heading, justify="right")
     members = STAGES * TENSOR
     for pipelines in (1, 4, 16, 64, 160):
         leader = round_traffic(pipelines, members, STAGES, leader=True)
         rank = round_traffic(pipelines, members, STAGES, leader=False)
         cost = measure(pipelines, table, straggler_plans)
         total_s = cost.leader_s + cost.rank_s
-        table.add_row(
+        shown.add_row(
             f"{pipelines * members:,}",
             str(pipelines),
             str(leader.messages),
@@ -209,10 +210,10 @@ def main() -> None:
             f"{1e3 * cost.answer_s:.2f}",
         )
     console = Console(width=120)
-    console.print(table)
-    peers = table.peers[0]
+    console.print(shown)
+    group = table.groups[0]
     console.print(
-        f"Sent once: plan table of {len(peers.base.points)} plans x {len(peers.dag.instructions)} instructions "
+        f"Sent once: plan table of {len(group.base.points)} plans x {len(group.dag.instructions)} instructions "
         f"{sizes[0] / 1e3:.0f} kB; a straggler's own plans {sizes[1] / 1e3:.0f} kB; "
         f"frontiers to round {sizes[2] / 1e3:.0f} kB. Messages and bytes are counted, not sent; CPU time is measured."
     )

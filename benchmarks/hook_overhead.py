@@ -64,16 +64,13 @@ class _Hooked:
         return instruction(kind, self.microbatch // 2, 0)
 
 
-def seconds_per_instruction(
-    recorder: Recorder | None, frequency_controller: FrequencyController, clocks: IterationClocks, repeat: int
-) -> list[float]:
+def seconds_per_instruction(recorder: Recorder | None, clocks: IterationClocks, repeat: int) -> list[float]:
     """Return the mean cost of an instruction in each of ``repeat`` iterations."""
     hooked = _Hooked(recorder)
     costs_s = []
     for _ in range(repeat):
         if recorder is not None:
-            frequency_controller.begin(clocks)
-            recorder.iteration_begin(clocks)
+            recorder.iteration_begin(clocks, 0, [0.0] * len(clocks.planned_mhz))
         hooked.microbatch = 0
         begin_s = time.perf_counter()
         for _ in clocks.planned_mhz:
@@ -96,19 +93,20 @@ def main() -> None:
         os.environ[SIMULATOR_VARIABLE] = directory
         create_gpu(state_path(directory, 0), GpuSpec(clocks_mhz=_CLOCKS_MHZ))
         keeper = ClockKeeper.start()
-        frequency_controller = FrequencyController(keeper.set_mhz)
+        frequencies = FrequencyController(keeper.set_mhz, lambda mhz: 0.01)
+        asking = (frequencies.begin, frequencies.instruction_ended, frequencies.instruction_began)
         on_cuda = CudaTimer(_NoEvent)
         rows = {
             "no listener": (None, same),
-            "recorded, clock stays": (Recorder(HostTimer(), frequency_controller.instruction_ended), same),
+            "recorded, clock stays": (Recorder(HostTimer(), *asking), same),
             "recorded, clock changes every time": (
-                Recorder(HostTimer(), frequency_controller.instruction_ended),
+                Recorder(HostTimer(), *asking),
                 changing,
             ),
-            "the same off the trainer's thread": (Recorder(on_cuda, frequency_controller.instruction_ended), changing),
+            "the same off the trainer's thread": (Recorder(on_cuda, *asking), changing),
         }
         for name, (recorder, clocks) in rows.items():
-            costs_s = seconds_per_instruction(recorder, frequency_controller, clocks, repeat)
+            costs_s = seconds_per_instruction(recorder, clocks, repeat)
             high_s = sorted(costs_s)[int(0.95 * (repeat - 1))]
             table.add_row(name, f"{statistics.median(costs_s) * 1e6:.2f} us", f"{high_s * 1e6:.2f} us")
         on_cuda.close()

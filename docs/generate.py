@@ -1,7 +1,8 @@
-"""Writes the pages and pictures that follow from the code: run it when configuration or messages have changed."""
+"""Writes the generated pages and pictures. Run it after a change of configuration or messages."""
 
 from __future__ import annotations
 
+import json
 import re
 import types
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from perseus_ds.config import Config
 from perseus_ds.messages import CATALOGUE
+from perseus_ds.silicon.page import page
 
 DOCS = Path(__file__).parent
 _BOUNDS = (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤"))
@@ -25,9 +27,9 @@ def configuration() -> str:
     lines = [
         "# Configuration",
         "",
-        'One YAML file, given with `--perseus`, or the same keys as the `"perseus"` section of the DeepSpeed JSON.',
-        "Only `run_dir` is needed. Unknown keys and impossible values are errors, before anything trains. A path may",
-        "begin with `~`, your home directory. This page is generated from `perseus_ds/config.py`.",
+        'Pass one YAML file with `--perseus`, or write the same keys in a `"perseus"` section of the DeepSpeed JSON.',
+        "Only `run_dir` is required. Unknown keys and bad values stop the job before the training starts. A path may",
+        "begin with `~`, your home directory. This page is generated from `perseus_ds/config/model.py`.",
         "",
         "```yaml",
         "run_dir: runs/my-run",
@@ -93,7 +95,7 @@ def _default(field: FieldInfo) -> str:
     if field.default_factory is not None or field.default == ():
         return ""
     if field.default is PydanticUndefined:
-        return "**needed**"
+        return "**required**"
     if field.default is None:
         return "nothing"
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
@@ -108,10 +110,14 @@ def troubleshooting() -> str:
     lines = [
         "# Troubleshooting",
         "",
-        "Every message of Perseus ends with a code in brackets. Find the code here; `perseus-ds doctor` finds most",
-        "causes beforehand. An error inside Perseus never stops a training: the clocks are reset, Perseus goes off on",
-        "all ranks, and `error-rank-N.txt` in the run directory keeps the traceback. This page is generated from",
-        "`perseus_ds/messages.py`.",
+        "Every message of Perseus ends with a code in brackets. Find the code here. `perseus-ds doctor` finds most",
+        "causes before a job starts.",
+        "",
+        "An error inside Perseus never stops the training. Perseus pauses on all ranks, resets the clocks, and comes",
+        "back once all ranks answer. Too many failures in a short time end it for good; `perseus-ds status` says so.",
+        "The traceback is in `error-rank-N.txt` in the run directory.",
+        "",
+        "This page is generated from `perseus_ds/messages/`.",
         "",
     ]
     for code, message in sorted(CATALOGUE.items()):
@@ -120,12 +126,20 @@ def troubleshooting() -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return a text whose placeholders are set off, safe in Markdown."""
+    """Return a message as a sentence: capital, full stop, placeholders in italics, safe in Markdown."""
+    first = text.split()[0]
+    text = text if text.endswith((".", "?")) else f"{text}."
+    text = text[0].upper() + text[1:] if first.rstrip(",:").isalpha() else text
     safe = text.replace("<", "&lt;").replace("*", "\\*")
     return re.sub(r"\{(\w+)[^}]*\}", lambda match: f"*{match[1].replace('_', ' ')}*", safe)
 
 
-PAGES = {"configuration.md": configuration, "troubleshooting.md": troubleshooting}
+def silicon() -> str:
+    """Return the page of the latest check of a GPU."""
+    return page(json.loads((DOCS / "gpu-check.json").read_text(encoding="utf-8")))
+
+
+PAGES = {"configuration.md": configuration, "silicon.md": silicon, "troubleshooting.md": troubleshooting}
 """Name of each generated page, and what writes it."""
 
 
@@ -177,8 +191,8 @@ def _alone(svg: str) -> str:
 
 def main() -> None:
     """Write everything."""
-    for name, page in PAGES.items():
-        (DOCS / name).write_text(page(), encoding="utf-8")
+    for name, write in PAGES.items():
+        (DOCS / name).write_text(write(), encoding="utf-8")
     (DOCS / "pictures").mkdir(exist_ok=True)
     for name, picture in pictures().items():
         (DOCS / "pictures" / name).write_text(picture, encoding="utf-8")

@@ -4,8 +4,8 @@
 #   launch_scripts/deepspeed_single_node.sh train.py --deepspeed_config ds.json
 #
 # PERSEUS   configuration         (perseus.yaml)
-# GPUS      GPUs of this host     (all that nvidia-smi lists)
-# DOCTOR    0: do not look first whether it can work
+# GPUS      GPUs of this host     (all in nvidia-smi)
+# DOCTOR    0: skip the check of this host
 set -euo pipefail
 
 perseus="${PERSEUS:-perseus.yaml}"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Several hosts, DeepSpeed or Megatron: run this on every one of them.
+# Several hosts, DeepSpeed or Megatron: run this on each of them.
 #
 #   NODES=4 HEAD=node0 launch_scripts/torchrun_multi_node.sh train.py --deepspeed_config ds.json
 #
 # NODES     number of hosts
-# HEAD      host name of one of them, where the ranks meet
-# PORT      port there            (29500)
+# HEAD      name of the host where the ranks meet
+# PORT      port on that host     (29500)
 # JOB       name of the job, the same on all hosts   (perseus)
-# PERSEUS   configuration         (perseus.yaml); rank 0's counts on all hosts, and its run_dir is on rank 0's host
-# GPUS      GPUs of this host     (all that nvidia-smi lists)
+# PERSEUS   configuration         (perseus.yaml); all ranks use rank 0's, and run_dir is on rank 0's host
+# GPUS      GPUs of this host     (all in nvidia-smi)
 set -euo pipefail
 
 perseus="${PERSEUS:-perseus.yaml}"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Once per host, as root: zeusd, so that trainings of ordinary users may set clocks. Needs cargo and systemd.
+# Once per host, as root: install zeusd, so that jobs of ordinary users can set clocks. Needs cargo and systemd.
 #
 #   sudo launch_scripts/zeusd_setup.sh            install and start
-#   launch_scripts/zeusd_setup.sh --print         only print the unit that would be written
+#   launch_scripts/zeusd_setup.sh --print         print the systemd unit, install nothing
 #
-# GROUP     users of this group may talk to zeusd   (video)
-# VERSION   of zeusd                                 (0.5.0)
+# GROUP     group with access to zeusd   (video)
+# VERSION   version of zeusd             (0.5.0)
 set -euo pipefail
 
 group="${GROUP:-video}"
@@ -36,7 +36,7 @@ UNIT
 
 gid="$(getent group "$group" | cut -d: -f3 || true)"
 if [[ -z "$gid" ]]; then
-  echo "zeusd_setup.sh: there is no group '$group'; set GROUP" >&2
+  echo "zeusd_setup.sh: no group '$group'; set GROUP" >&2
   exit 2
 fi
 if [[ "${1:-}" == --print ]]; then
@@ -51,4 +51,4 @@ cargo install --locked --root /usr/local --version "$version" zeusd
 unit "$gid" >/etc/systemd/system/zeusd.service
 systemctl daemon-reload
 systemctl enable --now zeusd
-echo "zeusd listens at $socket; members of '$group' may set clocks. Check with: perseus-ds doctor"
+echo "zeusd listens at $socket; members of '$group' can set clocks. Check with: perseus-ds doctor"

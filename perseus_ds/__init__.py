@@ -1,7 +1,7 @@
 """perseus_ds: less energy for pipeline-parallel training, at the same speed.
 
-Chooses a GPU frequency for every forward and backward from the iteration time-energy frontier (Perseus,
-SOSP '24), inside an unchanged DeepSpeed or Megatron-LM job.
+It chooses a GPU frequency for every forward and backward from the time-energy frontier of the iteration (Perseus,
+SOSP '24). It runs inside an unchanged DeepSpeed or Megatron-LM job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from perseus_ds.config import Config
 
 __version__ = "0.1.0"
-__all__ = ["Config", "add_config_arguments", "install", "set_straggler"]
+__all__ = ["Config", "add_config_arguments", "install", "set_objective", "set_straggler"]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,26 +27,27 @@ def __getattr__(name: str) -> Any:
 
 
 def install(config: str | Path | Config | None = None) -> None:
-    """Put Perseus into DeepSpeed and Megatron, whether they are imported already or will be.
+    """Hook DeepSpeed and Megatron, now if they are imported, else at their import.
 
-    Call it once, on every rank, before the first training iteration. Does nothing when
-    ``PERSEUS_DS_DISABLE=1`` is set.
+    Call it once on every rank, before the first training iteration. ``PERSEUS_DS_DISABLE=1`` turns it into a no-op.
 
     Args:
-        config: YAML file or checked configuration. None: the ``"perseus"`` section of the DeepSpeed JSON,
-            and without such a section Perseus stays off.
+        config: YAML file or checked configuration. None: the ``"perseus"`` section of the DeepSpeed JSON;
+            without such a section Perseus stays off.
 
     Raises:
-        PerseusError: The configuration is wrong, or a framework that is already imported is not supported.
+        PerseusError: The configuration is wrong, or an imported framework is not supported.
     """
     from perseus_ds.config import Config, load_config
+    from perseus_ds.console import show_log
     from perseus_ds.runtime import start
 
+    show_log()
     start(config if config is None or isinstance(config, Config) else load_config(config))
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add ``--perseus FILE`` to a training script's own parser; parsing it installs Perseus.
+    """Add ``--perseus FILE`` to the parser of a training script; parsing the option installs Perseus.
 
     Mirrors ``deepspeed.add_config_arguments``.
 
@@ -62,26 +63,47 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentPa
 
 
 def set_straggler(pipeline: int, slowdown: float) -> None:
-    """Announce from outside that a pipeline is, or is no longer, slow.
+    """Announce a slow pipeline, or its recovery.
 
-    May be called on any one rank, between iterations; all ranks act on it together two iterations later.
+    Call it on any one rank, between iterations. All ranks respond together two iterations later.
 
     Args:
         pipeline: Data-parallel replica, from 0.
-        slowdown: Its iteration time as a multiple of the normal; 1.0 takes the announcement back.
+        slowdown: Its iteration time as a multiple of the normal one; 1.0 ends the announcement.
 
     Raises:
         ValueError: ``pipeline`` is negative or ``slowdown`` is below 1.
     """
-    from perseus_ds.runtime import announce_straggler
+    from perseus_ds.coordination.orders import Order
+    from perseus_ds.runtime import place_order
 
-    if pipeline < 0 or slowdown < 1.0:
+    if pipeline < 0 or not slowdown >= 1.0:
         raise ValueError(f"pipeline {pipeline} must be >= 0 and slowdown {slowdown} >= 1.0")
-    announce_straggler(pipeline, slowdown)
+    place_order(Order("straggler", pipeline, slowdown))
+
+
+def set_objective(objective: str | None) -> None:
+    """Pursue another objective from now on.
+
+    Call it on any one rank, between iterations. All ranks switch together two iterations later; before the first plans
+    the order waits for them.
+
+    Args:
+        objective: Such as ``min_time``, ``min_energy``, ``slowdown=1.05``, ``deadline=2.5s`` or ``power=12kW``; None:
+            the configured one.
+
+    Raises:
+        PerseusError: It is none of these.
+    """
+    from perseus_ds.coordination.orders import objective_order
+    from perseus_ds.frontier.objective_forms import parse_objective
+    from perseus_ds.runtime import place_order
+
+    place_order(objective_order(None if objective is None else parse_objective(objective)))
 
 
 class _Install(argparse.Action):
-    """Installs Perseus when ``--perseus`` is parsed; a wrong file ends the program like a wrong argument."""
+    """Installs Perseus when ``--perseus`` is parsed; a bad file ends the program like a bad argument."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         from perseus_ds.messages import PerseusError

@@ -1,9 +1,10 @@
-"""The command line: finds the command and imports only its module, so that ``--help`` is quick."""
+"""The command line. It imports only the module of the chosen command, so ``--help`` is quick."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -14,9 +15,10 @@ COMMANDS = {
     "doctor": "check GPU, permissions, frameworks and network",
     "plan": "solve the frontier of a profile",
     "emulate": "estimate the saving of a large job",
-    "report": "make report.html of a run directory again",
-    "status": "show what a running job does",
-    "reset-clocks": "reset the clocks that a crash has left locked",
+    "set": "change the objective of a running job",
+    "report": "write report.html of a run directory again",
+    "status": "show the state of a running job",
+    "reset-clocks": "reset clocks left locked by a crash",
 }
 
 
@@ -27,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments; default: ``sys.argv[1:]``.
 
     Returns:
-        Exit code: 0 good, 1 not good, 2 wrong input.
+        Exit code: 0 success, 1 failure, 2 wrong input.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     # DeepSpeed's launcher puts --local_rank before the command; it belongs to the script.
@@ -51,13 +53,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     module.add_parser(subparsers)
     parsed = parser.parse_args(arguments)
 
+    from perseus_ds.console import show_log
     from perseus_ds.messages import PerseusError
 
+    show_log()
     try:
-        return module.run(parsed)
+        code = module.run(parsed)
+        sys.stdout.flush()
+        return code
     except PerseusError as error:
         print(f"perseus-ds: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # a reader such as `head` has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _version() -> str:

@@ -1,41 +1,63 @@
-"""What is shown while the training runs: log lines that can be searched, and progress bars on a terminal."""
+"""Output during training: searchable log lines, and progress bars on a terminal."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+import time
 
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["LOG_LEVEL_VARIABLE", "ProgressLine", "log"]
+__all__ = ["LOG_LEVEL_VARIABLE", "ProgressLine", "log", "say_why_it_ends", "show_log"]
 
 LOG_LEVEL_VARIABLE = "PERSEUS_DS_LOG_LEVEL"
 """Environment variable: DEBUG also shows every rank's own switches."""
 
+_RANK_0_TELLS_WITHIN_S = 10.0
 
-def _logger() -> logging.Logger:
-    logger = logging.getLogger("perseus_ds")
-    if not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("[perseus_ds] %(message)s"))
-        logger.addHandler(handler)
-        logger.setLevel(os.environ.get(LOG_LEVEL_VARIABLE, "INFO").upper())
-        logger.propagate = False
-    return logger
+log = logging.getLogger("perseus_ds")
+"""Everything that perseus_ds says. The program decides where it goes until ``show_log`` is called."""
+
+log.addHandler(logging.NullHandler())  # without one, logging prints warnings of its own accord
 
 
-log = _logger()
-"""Everything that perseus_ds says, on standard error."""
+def show_log() -> None:
+    """Write the log to standard error, unless the program already handles the logger ``perseus_ds``.
+
+    ``perseus_ds.install`` and the commands call it; importing the package changes no logging.
+    """
+    if any(not isinstance(handler, logging.NullHandler) for handler in log.handlers):
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("[perseus_ds] %(message)s"))
+    log.addHandler(handler)
+    log.setLevel(os.environ.get(LOG_LEVEL_VARIABLE, "INFO").upper())
+    log.propagate = False  # frameworks configure the root logger: each line would appear twice
+
+
+def say_why_it_ends(error: Exception) -> None:
+    """Write the error that ends the program to standard error: one rank for all that meet it.
+
+    A launcher ends all ranks when the first one ends. The others wait, so that rank 0 comes to tell; one that is still
+    there afterwards met an error of its own and tells it.
+
+    Args:
+        error: What every rank meets, or this one alone (a file that is missing on one node).
+    """
+    if os.environ.get("RANK", "0") != "0":
+        time.sleep(_RANK_0_TELLS_WITHIN_S)
+    print(f"perseus_ds: {error}", file=sys.stderr, flush=True)
 
 
 class ProgressLine:
     """A progress bar on a terminal, a log line every few steps elsewhere.
 
     Args:
-        title: What is under way.
-        total: Steps at most.
-        every: Steps from one log line to the next.
+        title: Name of the work.
+        total: Largest number of steps.
+        every: Steps between two log lines.
     """
 
     def __init__(self, title: str, total: int, every: int = 5) -> None:
@@ -48,24 +70,22 @@ class ProgressLine:
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
             )
-            from rich.console import Console
-
             self._bar = Progress(*columns, console=Console(stderr=True), transient=False)
             self._task = self._bar.add_task(title, total=total)
             self._bar.start()
 
     def step(self) -> None:
-        """Go one step on."""
+        """Advance by one step."""
         self.to(self._step + 1)
 
     def to(self, step: int) -> bool:
-        """Go on to a step; steps never go back.
+        """Advance to a step; steps never go back.
 
         Args:
-            step: From 0; beyond ``total`` the total grows.
+            step: From 0; a step beyond ``total`` raises the total.
 
         Returns:
-            Whether this is one of the steps that are worth a line.
+            Whether this step deserves a line.
         """
         before, self._step = self._step, step
         self._total = max(self._total, step)
@@ -78,7 +98,7 @@ class ProgressLine:
         return worth
 
     def close(self) -> None:
-        """Finish; what is missing to the total was not needed."""
+        """Finish; the remaining steps were not needed."""
         if self._bar is not None:
             self._bar.update(self._task, total=max(self._step, 1), completed=self._step)
             self._bar.stop()

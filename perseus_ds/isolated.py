@@ -1,7 +1,7 @@
-"""How a module of this package is run in a process of its own.
+"""Runs a module of this package in a process of its own.
 
-``python -m`` puts a directory before the standard library. Were it the user's, files there could be taken for ours;
-were it this package's, its neighbours could be taken for the standard library: old backports, such as ``pathlib``.
+``python -m`` puts a directory before the standard library. If it is the user's, files there could shadow this package.
+If it is this package's, its neighbours could shadow the standard library: old backports such as ``pathlib``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def command(module: str) -> list[str]:
-    """Return what does as ``python -m MODULE``, with this very package and the standard library first.
+    """Return the equivalent of ``python -m MODULE``, with this very package and the standard library first.
 
     Args:
         module: Such as ``"perseus_ds.device.keeper"``.

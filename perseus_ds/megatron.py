@@ -1,23 +1,23 @@
-"""The drop-in for Megatron scripts: ``import perseus_ds.megatron`` is the only line to add.
+"""The drop-in for Megatron scripts: add the one line ``import perseus_ds.megatron``.
 
-Start the script with ``--perseus FILE``. The option is taken off the command line before the script parses it,
-as ``perseus-ds run`` does; Megatron-LM's own ``--help`` lists it. Without it Perseus stays off.
+Start the script with ``--perseus FILE``; without it Perseus stays off. As in ``perseus-ds run``, the script does not
+see the option. Megatron-LM's own ``--help`` lists it.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from perseus_ds import install
+from perseus_ds.console import say_why_it_ends
 from perseus_ds.messages import PerseusError
 
 __all__: list[str] = []
 
 
 def _take_config_file() -> str | None:
-    """Take ``--perseus FILE`` off the command line."""
+    """Remove ``--perseus FILE`` from the command line and return the file."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--perseus", metavar="FILE")
     known, sys.argv[1:] = parser.parse_known_args()
@@ -27,7 +27,5 @@ def _take_config_file() -> str | None:
 try:
     install(_take_config_file())
 except PerseusError as _error:
-    # Every rank meets the same error: one of them tells.
-    if os.environ.get("RANK", "0") == "0":
-        print(f"perseus_ds: {_error}", file=sys.stderr)
+    say_why_it_ends(_error)
     sys.exit(2)

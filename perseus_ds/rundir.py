@@ -1,4 +1,4 @@
-"""The run directory: files that can be opened again tomorrow."""
+"""The run directory: files that stay readable after the run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from perseus_ds.messages import PerseusError
 __all__ = ["RunDirectory", "check_writable", "write_atomically"]
 
 _MOST_WAITING = 10_000
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _CLOSING_S = 5.0
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content in one step: a reader sees the old or the new, never half."""
+    """Replace the content of a file in one step: a reader sees the old or the new content, never half."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -74,14 +75,14 @@ class RunDirectory:
         self.later(lambda: write_atomically(self.path / name, json.dumps(data, indent=1) + "\n"))
 
     def later(self, write: Callable[[], object]) -> None:
-        """Have something written after all that was asked for before."""
+        """Queue a write behind all earlier ones."""
         try:
             self._writes.put_nowait(write)
         except queue.Full:
             self._fail(TimeoutError("the file system does not answer"))
 
     def flush(self, timeout_s: float = _CLOSING_S) -> bool:
-        """Wait until all is written, or for a while; return whether it is."""
+        """Wait until all files are written, or until the timeout; return whether they are."""
         done = threading.Event()
         self.later(done.set)
         if not done.wait(timeout_s):
@@ -92,7 +93,7 @@ class RunDirectory:
         if self._events is None:
             file = self.path / "events.jsonl"
             torn = file.is_file() and file.read_bytes()[-1:] not in (b"", b"\n")
-            self._events = file.open("a", encoding="utf-8")
+            self._events = os.fdopen(os.open(file, _APPEND, 0o644), "a", encoding="utf-8")
             self._events.write("\n" * torn)
         self._events.write(line)
         self._events.flush()
@@ -110,10 +111,10 @@ class RunDirectory:
 
 
 def check_writable(path: Path) -> None:
-    """Make the directory and write to it, to learn before the training starts.
+    """Create the directory and write to it, to find errors before the training starts.
 
     Raises:
-        PerseusError: It cannot be made or written to.
+        PerseusError: The directory cannot be created or written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)

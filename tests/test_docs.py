@@ -21,7 +21,12 @@ from perseus_ds.runtime.simulation import profile_file
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL)
-GENERATED = ("configuration.md", "troubleshooting.md")
+PROSE = [
+    *PAGES,
+    *(ROOT / folder / "README.md" for folder in (".", "benchmarks", "examples/megatron_gpt")),
+    ROOT / "CONTRIBUTING.md",
+]
+GENERATED = ("configuration.md", "silicon.md", "troubleshooting.md")
 
 
 def blocks(language: str) -> list[tuple[str, str, str]]:
@@ -163,3 +168,28 @@ def test_the_site_builds_without_a_warning(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "install" in (tmp_path / "api" / "index.html").read_text()
+
+
+def sentences(page: Path) -> list[str]:
+    """The sentences of a page as a reader sees them: without code blocks, tables, headings and link targets."""
+    text = re.sub(r"```.*?```|<!--.*?-->", "\n\n", page.read_text(), flags=re.DOTALL)
+    text = re.sub(r"^(#|\||:::|!\[| {4}options:).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *([-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    paragraphs = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+    return [sentence for paragraph in paragraphs for sentence in re.split(r"(?<=[.?!])\**\s", paragraph) if sentence]
+
+
+def test_no_sentence_is_longer_than_thirty_words():
+    counted = sorted(((len(one.split()), page.name, one) for page in PROSE for one in sentences(page)), reverse=True)
+    print("\n".join(f"{words} words, {name}: {sentence}" for words, name, sentence in counted[:10]))
+    assert len(counted) > 400
+    assert [entry for entry in counted if entry[0] > 30] == []
+
+
+def test_the_architecture_page_names_modules_that_exist():
+    text = re.sub(r"```.*?```", "", (ROOT / "docs" / "architecture.md").read_text(), flags=re.DOTALL)
+    named = set(re.findall(r"`([\w/]+\.py)`", text))
+    modules = [path.relative_to(ROOT / "perseus_ds").as_posix() for path in (ROOT / "perseus_ds").rglob("*.py")]
+    assert len(named) > 20
+    assert [name for name in named if not any(f"/{module}".endswith(f"/{name}") for module in modules)] == []

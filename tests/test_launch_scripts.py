@@ -121,7 +121,7 @@ def test_the_kubernetes_job_may_set_clocks_and_its_pods_find_each_other():
 
 
 def test_zeusd_s_unit_serves_the_address_that_perseus_looks_at():
-    from perseus_ds.device.gpu import DEFAULT_ZEUSD_ADDRESS
+    from perseus_ds.device.opening import DEFAULT_ZEUSD_ADDRESS
 
     done = run_script("zeusd_setup.sh", "--print", GROUP="root")
     assert done.returncode == 0
@@ -132,4 +132,4 @@ def test_zeusd_s_unit_serves_the_address_that_perseus_looks_at():
 def test_zeusd_s_set_up_refuses_an_unknown_group():
     done = run_script("zeusd_setup.sh", "--print", GROUP="no-such-group")
     assert done.returncode == 2
-    assert "there is no group 'no-such-group'" in done.stdout
+    assert "no group 'no-such-group'" in done.stdout

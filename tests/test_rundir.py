@@ -33,6 +33,17 @@ def test_a_second_run_goes_on_after_the_lines_of_the_first_which_may_have_been_k
     assert [(event["event"], event.get("run")) for event in read_events(tmp_path)] == [("start", 2), ("end", None)]
 
 
+def test_events_do_not_follow_a_link_that_somebody_has_made_first(tmp_path):
+    (tmp_path / "other").write_text("theirs")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.jsonl").symlink_to(tmp_path / "other")
+    directory = RunDirectory(tmp_path / "run")
+    directory.event("start", 0)
+    directory.flush()
+    assert (tmp_path / "other").read_text() == "theirs"
+    assert directory.failure is not None
+
+
 def test_a_write_that_fails_is_kept_and_the_next_is_tried(tmp_path):
     directory = RunDirectory(tmp_path)
     (tmp_path / "plan.json").mkdir()

@@ -1,6 +1,6 @@
 """A small GPT over characters, trained with DeepSpeed's pipeline engine.
 
-It knows nothing of perseus_ds: the launch command adds that.
+It does not mention perseus_ds: the launch command adds it.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def main() -> None:
     args = parse_arguments()
     if not torch.cuda.is_available():
         torch.set_num_threads(1)
-        # Without a GPU, DeepSpeed would compile an operator for shared memory that gloo does not need.
+        # Without a GPU, DeepSpeed would compile a shared-memory operator that gloo does not need.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()
     torch.manual_seed(7)

@@ -1,6 +1,6 @@
-"""Lets Megatron-Core run without a GPU: what it asks of ``torch.cuda`` is answered with the CPU.
+"""Lets Megatron-Core run without a GPU: redirects its ``torch.cuda`` calls to the CPU.
 
-For this example only, and imported only where there is no GPU.
+Only for this example. The script imports it only without a GPU.
 """
 
 import contextlib
@@ -23,6 +23,6 @@ torch.cuda.synchronize = lambda *args, **kwargs: None
 torch.Tensor.cuda = lambda self, *args, **kwargs: self
 torch.zeros = _on_cpu(torch.zeros)
 torch.tensor = _on_cpu(torch.tensor)
-# There is no generator of random numbers on a GPU to switch to and back from.
+# Without a GPU there is no GPU random generator to switch to and back from.
 random.CudaRNGStatesTracker.fork = lambda *args, **kwargs: contextlib.nullcontext()
 random.model_parallel_cuda_manual_seed = lambda seed, **kwargs: None

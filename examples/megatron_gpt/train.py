@@ -1,6 +1,6 @@
 """A small GPT over characters, trained with Megatron-Core: pipeline, tensor and data parallelism.
 
-It knows nothing of perseus_ds: the launch command adds that. Interleaving (``--chunks``) wants
+It does not mention perseus_ds: the launch command adds it. Interleaving (``--chunks``) needs
 megatron-core 0.13 or newer.
 """
 

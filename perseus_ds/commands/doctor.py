@@ -1,4 +1,4 @@
-"""``perseus-ds doctor``: will Perseus work here? A table with one line of remedy each, and an exit code."""
+"""``perseus-ds doctor``: can Perseus work here? Prints a table with one remedy per line, and sets an exit code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from perseus_ds.commands.diagnosis import Finding, check_files, check_frameworks, check_gloo, check_gpus, check_zeusd
+from perseus_ds.commands.diagnosis import check_files, check_frameworks, check_gloo
+from perseus_ds.commands.findings import Finding
+from perseus_ds.commands.gpu_checks import check_gpus, check_zeusd
+from perseus_ds.device.site_policy import SitePolicy
 
 __all__ = ["add_parser", "run"]
 
@@ -18,7 +21,7 @@ _MARKS = {"good": "[green]✓[/]", "bad": "[red]✗[/]", "note": "[yellow]–[/]
 def add_parser(subparsers: Any) -> None:
     """Add the command to the command line."""
     parser = subparsers.add_parser("doctor", help="check GPU, permissions, frameworks and network", description=__doc__)
-    parser.add_argument("--perseus", metavar="FILE", help="also check what this configuration needs")
+    parser.add_argument("--perseus", metavar="FILE", help="also check the needs of this configuration")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
         "--try-clocks",
@@ -28,10 +31,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look at everything and print it.
+    """Run all checks and print the table.
 
     Returns:
-        Exit code: 0 when nothing is bad, else 1.
+        Exit code: 0 if nothing is bad, else 1.
 
     Raises:
         PerseusError: The configuration is wrong.
@@ -48,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
             simulated=bool(config and config.simulator),
             must_set_clocks=not observed and zeusd.status != "good",
             try_clocks=arguments.try_clocks,
+            policy=SitePolicy(device.max_mhz, device.restore_mhz) if device else SitePolicy(),
         ),
         zeusd,
         *check_frameworks(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import sys
 from collections.abc import Sequence
@@ -19,8 +18,8 @@ Runs a training script under Perseus, as every rank of a launcher does:
   deepspeed --num_gpus 8 --module perseus_ds run train.py --perseus perseus.yaml --deepspeed_config ds.json
   torchrun --nproc-per-node 8 -m perseus_ds run train.py --perseus perseus.yaml
 
---perseus FILE  configuration; without it, the "perseus" section of the DeepSpeed JSON is used
---dry-run       plan with a profile that is given or cached, set no clock
+--perseus FILE  configuration; default: the "perseus" section of the DeepSpeed JSON
+--dry-run       set no clock; plan from a given or cached profile
 """
 
 
@@ -28,14 +27,15 @@ def run_script(arguments: Sequence[str], launcher_arguments: Sequence[str] = ())
     """Install Perseus and run a script as ``__main__``.
 
     Args:
-        arguments: What follows ``run``.
-        launcher_arguments: What the launcher put before it (``--local_rank``); handed to the script.
+        arguments: Arguments after ``run``.
+        launcher_arguments: The launcher's arguments before ``run`` (``--local_rank``); passed on to the script.
 
     Returns:
-        Exit code; 2 when configuration, script path or framework version is wrong, before anything trains.
+        Exit code; 2 if configuration, script path or framework version is wrong, before the training starts.
     """
     import perseus_ds
     from perseus_ds.config import load_config
+    from perseus_ds.console import say_why_it_ends, show_log
     from perseus_ds.runtime import script_ended
 
     dry_run = list(arguments[:1]) == ["--dry-run"]
@@ -44,6 +44,7 @@ def run_script(arguments: Sequence[str], launcher_arguments: Sequence[str] = ())
         print(_USAGE)
         return 0 if arguments else 2
     script, *rest = arguments
+    show_log()
     try:
         config_file, rest = _take_option("--perseus", rest)
         if not Path(script).is_file():
@@ -58,15 +59,13 @@ def run_script(arguments: Sequence[str], launcher_arguments: Sequence[str] = ())
         runpy.run_path(script, run_name="__main__")
         script_ended()
     except PerseusError as error:
-        # Every rank meets the same error: one of them tells.
-        if os.environ.get("RANK", "0") == "0":
-            print(f"perseus_ds: {error}", file=sys.stderr)
+        say_why_it_ends(error)
         return 2
     return 0
 
 
 def _take_option(option: str, arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Split ``option VALUE`` or ``option=VALUE`` off the arguments."""
+    """Remove ``option VALUE`` or ``option=VALUE`` from the arguments."""
     rest, value = [], None
     remaining = iter(arguments)
     for argument in remaining:

@@ -1,1 +1,1 @@
-"""What the ranks agree on: the bus between them, the plans they hold, who is slow, what is answered."""
+"""Agreement between the ranks: the bus, the shared plans, stragglers, and the response to them."""

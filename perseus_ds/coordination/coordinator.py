@@ -1,20 +1,22 @@
-"""Solves for the whole job, on the coordinating rank, off the trainer's thread."""
+"""Plans the whole job, on the coordinating rank, off the trainer thread."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from statistics import median
 
 import numpy as np
 
 from perseus_ds.config import Config
-from perseus_ds.console import ProgressLine, log
+from perseus_ds.console import log
+from perseus_ds.coordination.derived_profiles import scaled_profile
+from perseus_ds.coordination.kept_frontiers import KeptFrontiers
+from perseus_ds.coordination.plan_files import PlanFiles
 from perseus_ds.coordination.plan_table import (
     FrequencyPlan,
+    GroupCondition,
     PipelineGroup,
     PlanSet,
     PlanTable,
@@ -22,36 +24,38 @@ from perseus_ds.coordination.plan_table import (
     StragglerPlans,
     is_slow,
 )
-from perseus_ds.coordination.resume import ResumeData, numbered, remember
-from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, at_highest
-from perseus_ds.frontier import Frontier, Problem, solve
-from perseus_ds.frontier.objectives import Objective, plan_for, target_time_s
+from perseus_ds.coordination.resume import ResumeData
+from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, at_highest, no_faster_than
+from perseus_ds.coordination.stage_report import StageReport, group_profiles, group_traces
+from perseus_ds.frontier import Frontier, Problem
+from perseus_ds.frontier.beyond import uniform_caps
+from perseus_ds.frontier.objective_forms import objective_from_json
+from perseus_ds.frontier.power_objectives import JobPower
 from perseus_ds.frontier.switching import SwitchCost
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.trace import StageTrace
-from perseus_ds.profiling.merge import merge_profiles
-from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, write_profile
+from perseus_ds.profiling.table import CurveKey, Profile
 from perseus_ds.rundir import RunDirectory
-from perseus_ds.runtime.profiler import StageReport
 
-__all__ = ["Coordinator", "scaled_profile", "slowed_profile"]
+__all__ = ["Coordinator"]
 
 
 class Coordinator:
-    """Solves, and makes plan tables of what the ranks have rounded, one after the other.
+    """Solves frontiers, and assembles plan tables from the plans that the ranks have rounded.
 
-    Pipelines with the same GPUs are peers: they share a profile and a frontier.
+    Pipelines with the same GPUs form a group: they share a profile and a frontier. The coordinator keeps frontiers
+    while profile and iteration stay the same.
 
     Args:
         config: The whole configuration.
         topology: The coordinator's.
-        directory: Gets ``profile.csv``, ``trace.json`` and ``frontier.json``.
-        depends: What the profile depends on, of each peers.
-        knowledge: What need not be measured, of each peers.
-        peers_of: By pipeline, the number of its peers.
-        switch_latency_s: From a clock request to the new clock.
+        directory: Receives ``profile.csv``, ``trace.json`` and ``frontier.json``.
+        depends: Inputs of the profile, of each group.
+        knowledge: Results of earlier runs, of each group.
+        group_of: Group number of each pipeline.
+        switch_jitter_s: Standard deviation of a clock's arrival until it is measured.
     """
 
     def __init__(
@@ -61,45 +65,42 @@ class Coordinator:
         directory: RunDirectory,
         depends: Sequence[Mapping[str, str]],
         knowledge: Sequence[ResumeData],
-        peers_of: Sequence[int],
-        switch_latency_s: float = 0.0,
+        group_of: Sequence[int],
+        switch_jitter_s: float = 0.0,
     ) -> None:
-        self._config = config
-        self._topology = topology
-        self._directory = directory
-        self._depends = depends
-        self._knowledge = knowledge
-        self._peers_of = tuple(peers_of)
-        self._objective = _objective(config)
         planner = config.planner
-        self._switch_cost = SwitchCost(switch_latency_s, planner.switch_penalty_j, planner.max_switches)
+        self._tolerance = planner.tolerance
+        self._switch_cost = SwitchCost(planner.switch_penalty_j, planner.max_switches)
+        self._jitter_s = switch_jitter_s
         self._spares_switches = planner.max_switches is not None or planner.switch_penalty_j > 0
-        self._problems: list[Problem] = []
+        self._shard_size = topology.shard_size
+        self._files = PlanFiles(config, directory, depends)
+        self._knowledge = knowledge
+        self._group_of = tuple(group_of)
+        objective = objective_from_json(config.objective.model_dump())
+        self._follows_power = isinstance(objective, JobPower)
+        if isinstance(objective, JobPower):
+            objective = objective.per_pipeline(len(group_of))
+        self._objective = objective
+        self._kept = KeptFrontiers()
         self._baseline_s = 0.0
         self._begin_s = 0.0
 
     def solve(self, reports: Sequence[StageReport]) -> SolvedFrontiers:
-        """Solve what the ranks have handed in.
+        """Solve the problem given by the ranks' reports.
 
         Args:
             reports: One per rank.
 
         Raises:
-            PerseusError: The profiles or traces do not make up a pipeline.
+            PerseusError: The profiles or traces do not form a pipeline.
         """
-        profiles = []
-        for number, found in enumerate(self._knowledge):
-            mine = [report for report in reports if self._peers_of[report.topology.pipeline] == number]
-            profile, blocking_power_w = merge_profiles(
-                [(report.topology.pipeline, report.attribution) for report in mine], "live profile"
-            )
-            if found.profile is not None:
-                profile, blocking_power_w = found.profile, found.blocking_power_w or blocking_power_w
-            profiles.append((profile, blocking_power_w))
-        return self._first(profiles, self._traces([(report.topology, report.trace) for report in reports]))
+        self._jitter_s = median(report.switch_jitter_s for report in reports)
+        traces = group_traces([(report.topology, report.trace) for report in reports], self._group_of)
+        return self._first(group_profiles(reports, self._group_of, self._knowledge), traces)
 
     def resume(self) -> SolvedFrontiers:
-        """Solve what an earlier run has left."""
+        """Solve the problem left by an earlier run."""
         profiles = []
         for found in self._knowledge:
             assert found.profile is not None, "nothing to resume from"
@@ -107,260 +108,167 @@ class Coordinator:
             profiles.append((found.profile, found.blocking_power_w))
         return self._first(profiles, [found.traces for found in self._knowledge])
 
-    def straggler_plans(self, missing: Sequence[tuple[int, StageSlowdowns]]) -> SolvedFrontiers:
+    def know(self, knowledge: Sequence[ResumeData]) -> None:
+        """Take what the run has left so far, of each group."""
+        self._knowledge = knowledge
+
+    def straggler_plans(self, missing: Sequence[GroupCondition]) -> SolvedFrontiers:
         """Solve for pipelines with slow stages.
 
         Args:
-            missing: Numbers of peers, and the slowdowns by stage.
+            missing: Group numbers, and the slowdowns by stage.
         """
-        frontiers = {}
-        for number, condition in missing:
-            problem = self._problems[number]
-            profile = slowed_profile(problem.profile, np.array(condition), problem.stage_power_w)
-            frontiers[number, condition] = solve(replace(problem, profile=profile), self._config.planner.tolerance)
-        return self._draft(frontiers)
+        return self._draft(self._kept.solve(missing))
 
-    def rescale(self, drift: np.ndarray) -> SolvedFrontiers:
-        """Solve for a profile that has drifted.
+    def rescale(self, drift: Sequence[float] | np.ndarray) -> SolvedFrontiers:
+        """Solve for a drifted profile.
 
         Args:
             drift: Per stage, factor on the times.
         """
-        before_s = self._highest_s()
-        self._problems = [replace(one, profile=scaled_profile(one.profile, drift)) for one in self._problems]
-        self._baseline_s *= self._highest_s() / before_s
-        for number, problem in enumerate(self._problems):
-            self._write_profile(number, problem.profile)
-        log.info("%s", user_message("drift", factor=float(np.median(drift))))
-        return self._solved()
+        factors = np.asarray(drift)
+        before = self._kept.problems
+        after = [replace(one, profile=scaled_profile(one.profile, factors)) for one in before]
+        self._baseline_s *= _highest_s(after) / _highest_s(before)
+        for number, problem in enumerate(after):
+            self._files.profile(number, problem.profile)
+        log.info("%s", user_message("drift", factor=float(np.median(factors))))
+        return self._solved(after)
 
     def retrace(self, traces: Sequence[tuple[Topology, StageTrace]]) -> SolvedFrontiers:
-        """Solve for iterations of another number of micro-batches.
+        """Solve for iterations with another number of micro-batches.
 
         Args:
             traces: Every rank's.
         """
-        by_peers = self._traces(traces)
-        self._baseline_s = _baseline_s(by_peers)
-        for number, ours in enumerate(by_peers):
-            self._write_traces(number, ours)
-        self._problems = [
-            replace(problem, dag=dag_from_traces(ours)) for problem, ours in zip(self._problems, by_peers, strict=True)
-        ]
-        return self._solved()
+        by_group = group_traces(traces, self._group_of)
+        self._baseline_s = _baseline_s(by_group)
+        for number, ours in enumerate(by_group):
+            self._files.traces(number, ours)
+        return self._solved(
+            [
+                no_faster_than(replace(problem, dag=dag_from_traces(ours)), _baseline_s([ours]))
+                for problem, ours in zip(self._kept.problems, by_group, strict=True)
+            ]
+        )
 
     def discretize_shard(self, draft: SolvedFrontiers, place: int, places: int) -> dict[int, FrequencyPlan]:
-        """Round the coordinator's own share of a draft's plans, and show how far it is.
+        """Round the coordinator's own share of a draft's plans, and show the progress.
 
         Args:
-            draft: What one of the other methods has returned.
-            place: Which share, from 0.
-            places: How many shares there are.
+            draft: Result of one of the other methods.
+            place: Number of the share, from 0.
+            places: Number of shares.
 
         Returns:
             Plans by their number in the whole.
         """
         mine = draft.share(place, places)
-        if not mine or any(is_slow(condition) for _, condition in draft.frontiers):
+        if not mine or not _is_table(draft.frontiers):
             return draft.discretize_shard(place, places)
-        with self._showing("rounding, plans on this rank", len(mine), every=5) as show:
+        with self._files.progress("rounding, plans on this rank", len(mine), every=5) as show:
             return draft.discretize_shard(place, places, show)
 
     def finish(
         self, version: int, draft: SolvedFrontiers, shares: Sequence[Mapping[int, FrequencyPlan]]
     ) -> PlanTable | StragglerPlans:
-        """Make of a draft and its rounded plans what is broadcast.
+        """Build the broadcast value from a draft and its rounded plans.
 
         Args:
             version: Of the plan table or addition.
-            draft: What one of the other methods has returned.
+            draft: Result of one of the other methods.
             shares: Every rank's plans.
+
+        Returns:
+            A plan table if the draft has the healthy pipelines' frontiers, else straggler plans.
         """
-        routes = draft.routes(shares)
-        if any(is_slow(condition) for _, condition in routes):
-            return StragglerPlans(version, routes)
-        peers = tuple(
-            self._peers(problem, routes[number, _healthy(problem)]) for number, problem in enumerate(self._problems)
-        )
-        for (number, _), frontier in draft.frontiers.items():
-            self._tell(number, frontier, peers[number])
-        log.info("plans ready %.1f s after the profile", time.monotonic() - self._begin_s)
-        microbatches = 1 + max(instruction.microbatch for instruction in peers[0].dag.instructions)
-        return PlanTable(version, microbatches, self._baseline_s, peers, self._peers_of)
+        plan_sets = {
+            which: self._kept.plan_set(which, rounded, draft.beyond) for which, rounded in draft.plans(shares).items()
+        }
+        if not _is_table(plan_sets):
+            return StragglerPlans(version, plan_sets)
+        groups = []
+        for healthy, problem in zip(self._kept.healthy, self._kept.problems, strict=True):
+            number = healthy[0]
+            slow = {condition: one for (of, condition), one in plan_sets.items() if of == number and is_slow(condition)}
+            groups.append(_group(problem, plan_sets[healthy], slow))
+            self._files.frontier(number, draft.frontiers[healthy], groups[number])
+        log.info("plans ready after %.1f s", time.monotonic() - self._begin_s)
+        microbatches = 1 + max(instruction.microbatch for instruction in groups[0].dag.instructions)
+        return PlanTable(version, microbatches, self._baseline_s, tuple(groups), self._group_of)
 
     def _first(
         self, profiles: Sequence[tuple[Profile, float]], traces: Sequence[Sequence[StageTrace]]
     ) -> SolvedFrontiers:
-        """Solve for the first time, from profile and blocking power, and from one pipeline's traces, of each peers."""
+        """Solve for the first time, from each group's profile, blocking power, and traces of one pipeline."""
         self._baseline_s = _baseline_s(traces)
-        self._problems = [
-            Problem(dag_from_traces(ours), *profile, self._topology.shard_size)
-            for profile, ours in zip(profiles, traces, strict=True)
-        ]
-        draft = self._solved()
-        for number, ((profile, _), ours) in enumerate(zip(profiles, traces, strict=True)):
-            self._write_profile(number, profile)
-            self._write_traces(number, ours)
-            if self._config.profiling.profile is None:
-                remember(self._config, self._directory, number, self._depends[number], *profiles[number])
+        draft = self._solved(
+            [
+                no_faster_than(Problem(dag_from_traces(ours), *profile, self._shard_size), _baseline_s([ours]))
+                for profile, ours in zip(profiles, traces, strict=True)
+            ]
+        )
+        for number, (profile, ours) in enumerate(zip(profiles, traces, strict=True)):
+            self._files.profile(number, profile[0])
+            self._files.traces(number, ours)
+            self._files.remember(number, *profile)
         return draft
 
-    def _traces(self, traces: Sequence[tuple[Topology, StageTrace]]) -> list[list[StageTrace]]:
-        """Return those of the first pipeline of each peers, one per stage."""
-        firsts = [self._peers_of.index(number) for number in range(len(self._knowledge))]
-        return [
-            [trace for topology, trace in traces if topology.pipeline == first and topology.shard_rank == 0]
-            for first in firsts
-        ]
-
-    def _write_profile(self, number: int, profile: Profile) -> None:
-        self._directory.later(partial(write_profile, profile, self._directory.path / numbered("profile.csv", number)))
-
-    def _write_traces(self, number: int, traces: Sequence[StageTrace]) -> None:
-        self._directory.write_json(numbered("trace.json", number), [trace.to_json() for trace in traces])
-
-    def _solved(self) -> SolvedFrontiers:
+    def _solved(self, problems: Sequence[Problem]) -> SolvedFrontiers:
+        """Solve changed problems."""
         self._begin_s = time.monotonic()
-        tolerance, count = self._config.planner.tolerance, len(self._problems)
-        frontiers = {}
-        with self._showing("solving, percent", 100, every=20) as show:
-            for number, problem in enumerate(self._problems):
-                frontiers[number, _healthy(problem)] = solve(
-                    problem, tolerance, lambda share, done=number: show(round(100 * (done + share) / count))
-                )
+        self._kept = KeptFrontiers(problems, self._tolerance)
+        with self._files.progress("solving, percent", 100, every=20) as show:
+            frontiers = self._kept.solve(self._kept.healthy, lambda part: show(round(100 * part)))
             show(100)
         return self._draft(frontiers)
 
-    @contextmanager
-    def _showing(self, title: str, total: int, every: int) -> Iterator[Callable[[int], None]]:
-        """Show how far something is: on a terminal or in the log, and to ``perseus-ds status``."""
-        with closing(ProgressLine(title, total, every)) as line:
-
-            def show(step: int) -> None:
-                if line.to(step):
-                    self._directory.write_json("progress.json", {"progress": f"{title}: {step}/{total}"})
-
-            yield show
-
-    def _draft(self, frontiers: Mapping[tuple[int, StageSlowdowns], Frontier]) -> SolvedFrontiers:
-        asked_s = {which: self._asked_s(frontier, which[1]) for which, frontier in frontiers.items()}
-        return SolvedFrontiers(frontiers, asked_s, self._switch_cost, self._spares_switches)
+    def _draft(self, frontiers: Mapping[GroupCondition, Frontier]) -> SolvedFrontiers:
+        times_s = {
+            which: (self._asked_s(frontier, which[1]), *self._kept.missing_times_s(which))
+            for which, frontier in frontiers.items()
+        }
+        return SolvedFrontiers(frontiers, times_s, self._switch_cost, self._spares_switches, self._jitter_s)
 
     def _asked_s(self, frontier: Frontier, condition: StageSlowdowns) -> float:
-        """Return the time that the objective asks for; where it cannot be met, the closest, and say so."""
+        """Return the iteration time for the objective, or the closest possible one with a warning."""
         try:
-            if self._objective.name == "power_cap":
-                return plan_for(frontier, self._objective).time_s  # a plan keeps the cap a little later than the bound
-            return target_time_s(frontier, self._objective)
+            return self._objective.target_time_s(frontier)
         except PerseusError as problem:
-            if not is_slow(condition):
+            if not is_slow(condition) and not self._follows_power:
                 log.warning("%s", user_message("objective-closest", problem=problem))
-            return frontier.t_star_s if self._objective.name == "power_cap" else frontier.t_min_s
-
-    def _peers(self, problem: Problem, base: PlanSet) -> PipelineGroup:
-        highest = at_highest(problem)
-        fastest_s = [min(p.time_s for p in problem.profile.curve(CurveKey.of(one))) for one in problem.dag.instructions]
-        return PipelineGroup(
-            dag=problem.dag,
-            fastest_s=np.array(fastest_s),
-            base=base,
-            max_energy_j=highest.energy_j,
-            max_time_s=highest.time_s,
-            waiting_w=problem.energy_j(0.0, 1.0),
-            expected_times_s={
-                (key, point.frequency_mhz): point.time_s
-                for key, points in problem.profile.curves.items()
-                for point in points
-            },
-        )
-
-    def _tell(self, number: int, frontier: Frontier, peers: PipelineGroup) -> None:
-        simulated = self._config.simulator is not None
-        self._directory.write_json(numbered("frontier.json", number), _frontier_json(frontier, peers, simulated))
-        log.info(
-            "frontier: %d instructions, %d breakpoints, T_min %.3f s, T* %.3f s, %d plans",
-            len(peers.dag.instructions),
-            len(frontier.times_s),
-            frontier.t_min_s,
-            frontier.t_star_s,
-            len(peers.base.points),
-        )
-
-    def _highest_s(self) -> float:
-        return max(at_highest(problem).time_s for problem in self._problems)
+            return self._objective.closest_time_s(frontier)
 
 
-def slowed_profile(profile: Profile, slowdowns: np.ndarray, blocking_power_w: np.ndarray) -> Profile:
-    """Return a profile whose slow stages take longer.
-
-    The extra time is spent waiting within the instruction, at blocking power.
-
-    Args:
-        profile: The healthy one.
-        slowdowns: Per stage, factor on its times.
-        blocking_power_w: Per stage.
-    """
-
-    def slowed(key: CurveKey, point: ProfilePoint) -> ProfilePoint:
-        extra_s = point.time_s * (slowdowns[key.stage] - 1.0)
-        extra_j = blocking_power_w[key.stage] * extra_s
-        return ProfilePoint(point.frequency_mhz, point.time_s + extra_s, point.energy_j + extra_j)
-
-    curves = {key: tuple(slowed(key, point) for point in points) for key, points in profile.curves.items()}
-    return Profile(curves, f"{profile.source}, slowed")
+def _is_table(conditions: Mapping[GroupCondition, object]) -> bool:
+    """Whether the draft covers healthy pipelines, perhaps besides others."""
+    return not all(is_slow(condition) for _, condition in conditions)
 
 
-def scaled_profile(profile: Profile, factors: np.ndarray) -> Profile:
-    """Return a profile of more, or less, work: times and energies grow alike.
-
-    Args:
-        profile: The measured one.
-        factors: Per stage.
-    """
-
-    def scaled(key: CurveKey, point: ProfilePoint) -> ProfilePoint:
-        factor = float(factors[key.stage])
-        return ProfilePoint(point.frequency_mhz, *(value * factor for value in point[1:]))
-
-    curves = {key: tuple(scaled(key, point) for point in points) for key, points in profile.curves.items()}
-    return Profile(curves, f"{profile.source}, rescaled")
-
-
-def _objective(config: Config) -> Objective:
-    asked = config.objective
-    if asked.slowdown is not None:
-        return Objective("slowdown", asked.slowdown)
-    if asked.deadline_s is not None:
-        return Objective("deadline", asked.deadline_s)
-    if asked.power_cap_w is not None:
-        return Objective("power_cap", asked.power_cap_w)
-    return Objective("min_energy" if asked.min_energy else "min_time")
+def _group(problem: Problem, base: PlanSet, slow: Mapping[StageSlowdowns, PlanSet]) -> PipelineGroup:
+    """Return the ranks' view of a pipeline group."""
+    highest = at_highest(problem)
+    fastest_s = [min(p.time_s for p in problem.profile.curve(CurveKey.of(one))) for one in problem.dag.instructions]
+    return PipelineGroup(
+        dag=problem.dag,
+        fastest_s=np.array(fastest_s),
+        base=base,
+        max_energy_j=highest.energy_j,
+        max_time_s=highest.time_s,
+        waiting_w=problem.energy_j(0.0, 1.0),
+        expected_times_s={
+            (key, point.frequency_mhz): point.time_s
+            for key, points in problem.profile.curves.items()
+            for point in points
+        },
+        straggler_plans=slow,
+        uniform_caps=tuple((plan.time_s, plan.energy_j) for plan in uniform_caps(problem)),
+    )
 
 
 def _baseline_s(traces: Sequence[Sequence[StageTrace]]) -> float:
     return median(trace.iteration_time_s for ours in traces for trace in ours)
 
 
-def _healthy(problem: Problem) -> StageSlowdowns:
-    return (1.0,) * problem.dag.stages
-
-
-def _frontier_json(frontier: Frontier, peers: PipelineGroup, simulated: bool) -> dict:
-    return {
-        "simulated": simulated,
-        "t_min_s": frontier.t_min_s,
-        "t_star_s": frontier.t_star_s,
-        "breakpoints": len(frontier.times_s),
-        "max_energy_j": peers.max_energy_j,
-        "blocking_power_w": frontier.problem.stage_power_w.tolist(),
-        "gpus_per_stage": frontier.problem.gpus_per_stage,
-        "frontier": [
-            {
-                "time_s": p.time_s,
-                "energy_j": p.energy_j,
-                "lower_bound_j": p.lower_bound_j,
-                "switches": p.switches,
-            }
-            for p in peers.base.points
-        ],
-    }
+def _highest_s(problems: Sequence[Problem]) -> float:
+    return max(at_highest(problem).time_s for problem in problems)

@@ -1,7 +1,7 @@
-"""The throughput guard: Perseus must not make the training slower than it was.
+"""The throughput guard: Perseus must not slow the training down.
 
-It steps back towards the highest clocks when iterations last longer than planned, and finds out at the highest
-clocks whether Perseus was the cause: if it was not, the time seen there is the new measure and the plan returns.
+If iterations take longer than planned, the guard steps towards the highest clocks. At the highest clocks it learns
+whether Perseus was the cause. If not, the time measured there becomes the new reference and the plan returns.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from statistics import median
 __all__ = ["CAUTION_STEPS", "ThroughputGuard", "cautious_mhz"]
 
 CAUTION_STEPS = (0.0, 0.5, 1.0)
-"""Steps back: the part of the way from the planned to the highest clock."""
+"""Steps of the guard between the planned (0) and the highest clock (1)."""
 
-_WINDOW = 16
+_WINDOW = 12  # both steps are taken within 30 iterations
+_CALM = 64  # iterations after a step until the plan is tried again
 _SETTLING = 2  # iterations after a change that still belong to what was before
 _MOST_CALM = 4096
 
 
 class ThroughputGuard:
-    """Watches iteration times. Deterministic: ranks that feed it the same times hold the same state.
+    """Watches iteration times. It is deterministic: equal times give equal states on all ranks.
 
     Args:
-        max_slowdown: Iteration time allowed, as a multiple of the plan's.
+        max_slowdown: Allowed iteration time, as a multiple of the plan's.
 
     Attributes:
         step: Index into ``CAUTION_STEPS``.
-        inflation: Measured over predicted iteration time at the highest clock, at least 1: what the
-            model of the pipeline does not know of.
+        inflation: Measured over predicted iteration time at the highest clock, at least 1: the effect of everything
+            outside the pipeline model.
     """
 
     def __init__(self, max_slowdown: float) -> None:
@@ -37,27 +38,27 @@ class ThroughputGuard:
         self._skip = 0
         self._slow_s = 0.0
         self._calm = 0
-        self._calm_needed = 4 * _WINDOW
+        self._calm_needed = _CALM
         self.step = 0
         self.inflation = 1.0
 
     @property
     def caution(self) -> float:
-        """The part of the way from the planned to the highest clock that is taken."""
+        """The current position between the planned (0) and the highest clock (1)."""
         return CAUTION_STEPS[self.step]
 
     def restart(self) -> None:
-        """What runs has changed: times seen so far do not count."""
+        """The work has changed: ignore the times so far."""
         self._recent.clear()
         self._skip = _SETTLING
 
     def watch(self, time_s: float, planned_s: float, fastest_s: float) -> bool:
-        """Take in an iteration in which nobody was slow.
+        """Process an iteration without a straggler.
 
         Args:
-            time_s: How long it took.
-            planned_s: How long the plan in force should take.
-            fastest_s: How long it should take at the highest clock.
+            time_s: Its duration.
+            planned_s: Duration predicted by the current plan.
+            fastest_s: Duration predicted at the highest clock.
 
         Returns:
             True when ``step`` has changed.
@@ -82,7 +83,7 @@ class ThroughputGuard:
         return False
 
     def _judge(self, typical_s: float, planned_s: float, fastest_s: float) -> bool:
-        """At the highest clocks: was it Perseus?"""
+        """At the highest clocks, decide whether Perseus was the cause."""
         self.inflation = max(1.0, typical_s / fastest_s)
         acquitted = self._slow_s <= self._max_slowdown * planned_s * self.inflation
         if acquitted or self._calm >= self._calm_needed:
@@ -91,7 +92,7 @@ class ThroughputGuard:
         return False
 
     def _move(self, step: int) -> None:
-        """Change the step; each way back into the plan needs twice the calm of the one before."""
+        """Change the step; each return to the plan needs twice as many calm iterations as the one before."""
         if step < self.step:
             self._calm_needed = min(2 * self._calm_needed, _MOST_CALM)
         self.step = step
@@ -100,10 +101,10 @@ class ThroughputGuard:
 
 
 def cautious_mhz(planned_mhz: int, clocks_mhz: tuple[int, ...], caution: float) -> int:
-    """Return the clock a part of the way from the planned to the highest one, the next supported one above.
+    """Return the clock between the planned and the highest one, rounded up to a supported clock.
 
     Args:
-        planned_mhz: What the plan says.
+        planned_mhz: Clock of the plan.
         clocks_mhz: Supported clocks, descending.
         caution: 0: the plan; 1: the highest clock.
     """

@@ -1,20 +1,21 @@
-"""What need not be measured any more: a profile given, cached, or left by an earlier run of the same job."""
+"""Finds earlier results: a profile given by the user, cached, or left by an earlier run of the same job."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
+from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from perseus_ds.config import Config
 from perseus_ds.console import log
-from perseus_ds.messages import PerseusError
+from perseus_ds.coordination.phases import Resumable
+from perseus_ds.files import read_json
+from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
+from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.cache import fingerprint, load_profile, store_profile
 from perseus_ds.profiling.table import Profile, read_profile
@@ -22,25 +23,16 @@ from perseus_ds.rundir import RunDirectory
 
 __all__ = [
     "Hardware",
-    "Resumable",
     "ResumeData",
     "copy_resume_data",
     "depends_on",
+    "group_pipelines",
     "look_up",
     "numbered",
-    "peers_of",
     "remember",
 ]
 
 _RESUME = "resume.json"
-
-
-class Resumable(Enum):
-    """How much need not be measured any more."""
-
-    NOTHING = "nothing"
-    PROFILE = "profile"
-    ALL = "all"  # traces and baseline too
 
 
 @dataclass(frozen=True)
@@ -52,22 +44,24 @@ class Hardware:
         driver_version: NVML's driver version.
         clocks_mhz: Supported clocks, descending.
         switch_latency_s: Calibrated time from a clock request to the new clock.
+        power_limit_w: Power that it may draw at most.
     """
 
     name: str
     driver_version: str
     clocks_mhz: tuple[int, ...]
     switch_latency_s: float
+    power_limit_w: float = 0.0
 
 
 @dataclass(frozen=True)
 class ResumeData:
-    """What the coordinator has found of some peers.
+    """The coordinator's earlier results for a pipeline group.
 
     Attributes:
-        profile: None: to be measured.
-        blocking_power_w: None: to be measured.
-        traces: One per stage of one pipeline; empty: to be measured.
+        profile: None: not measured yet.
+        blocking_power_w: None: not measured yet.
+        traces: One per stage of one pipeline; empty: not measured yet.
         baseline: ``baseline`` of the earlier run's ``summary.json``; None without one.
     """
 
@@ -78,34 +72,38 @@ class ResumeData:
 
     @property
     def known(self) -> Resumable:
-        """How much it is."""
+        """The extent of the data."""
         if self.profile is None:
             return Resumable.NOTHING
         return Resumable.ALL if self.traces and self.blocking_power_w is not None else Resumable.PROFILE
 
 
 def depends_on(config: Config, topology: Topology, hardware: Sequence[Hardware]) -> dict[str, str]:
-    """Return all that a profile depends on, by name.
+    """Return all inputs of a profile, by name.
 
     Args:
         config: The whole configuration.
         topology: Any rank's.
-        hardware: Of the ranks of one pipeline, or of all pipelines alike, in order.
+        hardware: Of the ranks of one pipeline, or of several equal ones, in order.
     """
     names = [one.name for one in hardware]
     models = names[:1] if len(set(names)) == 1 else names
     found = fingerprint(topology, " + ".join(models), " + ".join(sorted({one.driver_version for one in hardware})))
+    found["power limit"] = " + ".join(sorted({f"{one.power_limit_w:.0f} W" for one in hardware}))
+    found["highest clock"] = " + ".join(sorted({f"{one.clocks_mhz[0]} MHz" for one in hardware}))
+    if config.device.restore_mhz is not None:
+        found["operator's clock"] = f"{config.device.restore_mhz} MHz"
     if (simulator := config.simulator) is not None:
-        found["simulator"] = f"{simulator.profile} {simulator.stages} x{simulator.time_scale}"
+        found["simulator"] = f"{simulator.gpu} {simulator.profile} {simulator.stages} x{simulator.time_scale}"
     return found
 
 
-def peers_of(hardware: Sequence[Hardware], pipelines: int) -> tuple[int, ...]:
-    """Return by pipeline the number of its peers: pipelines with the same GPU models, rank by rank.
+def group_pipelines(hardware: Sequence[Hardware], pipelines: int) -> tuple[int, ...]:
+    """Return the group number of each pipeline. A group has the same GPU models, rank by rank.
 
     Args:
         hardware: Every rank's, in pipeline, stage, tensor-rank order.
-        pipelines: How many there are.
+        pipelines: Number of pipelines.
     """
     size = len(hardware) // pipelines
     names = [one.name for one in hardware]
@@ -117,16 +115,16 @@ def peers_of(hardware: Sequence[Hardware], pipelines: int) -> tuple[int, ...]:
 def look_up(
     config: Config, directories: Sequence[Path], depends: Sequence[Mapping[str, str]], hardware: Sequence[Hardware]
 ) -> tuple[ResumeData, ...]:
-    """Find what an earlier run or the user has left of each peers; what is missing of one is measured of all.
+    """Find the earlier results of each group; a result missing for one group is measured for all.
 
     Args:
         config: The whole configuration.
-        directories: The run directory, and where else an earlier run may have left something.
-        depends: What ``depends_on`` returned for each peers.
+        directories: The run directory, and other places of an earlier run.
+        depends: Result of ``depends_on`` for each group.
         hardware: Every rank's.
 
     Raises:
-        PerseusError: The profile given by the user is wrong, or has clocks that a GPU lacks.
+        PerseusError: The user's profile is wrong, or has clocks that a GPU lacks.
     """
     if config.profiling.profile is not None:
         profile = read_profile(config.profiling.profile)
@@ -149,22 +147,22 @@ def remember(
     profile: Profile,
     blocking_power_w: float,
 ) -> None:
-    """Keep the measured profile of some peers for the next start; the run directory has the traces already."""
+    """Keep a group's measured profile for the next start; the run directory already has the traces."""
     for folder in filter(None, (directory.path, config.profiling.cache_dir)):
         directory.later(partial(store_profile, folder, depends, profile, blocking_power_w, log.warning))
     directory.write_json(numbered(_RESUME, number), dict(depends))
 
 
 def numbered(name: str, number: int) -> str:
-    """Return the file name of some peers: that of the first is the plain one, the second ones' ``name-2.ext``."""
+    """Return the file name of a group: the first has the plain name, the second ``name-2.ext``."""
     return name if number == 0 else f"{Path(name).stem}-{number + 1}{Path(name).suffix}"
 
 
 def copy_resume_data(directory: Path, folder: Path) -> None:
-    """Copy from a run directory what ``look_up`` finds; nothing for a checkpoint that is in no file system.
+    """Copy the files that ``look_up`` reads from a run directory; skip a checkpoint outside any file system.
 
     Raises:
-        OSError: The folder cannot be made or written to.
+        OSError: The folder cannot be created or written.
     """
     if not folder.parent.is_dir():
         return
@@ -193,16 +191,32 @@ def _check_clocks(profile: Profile, hardware: Sequence[Hardware], file: Path) ->
 def _earlier_run(
     directory: Path, number: int, depends: Mapping[str, str]
 ) -> tuple[tuple[StageTrace, ...], Mapping[str, float] | None]:
-    """Return traces and baseline of an earlier run of the same job; nothing where one is missing or damaged."""
+    """Return traces and baseline of an earlier run of the same job, or nothing if one is missing or damaged."""
+    file = directory / numbered("trace.json", number)
     try:
-        if _read(directory / numbered(_RESUME, number)) != dict(depends):
+        if read_json(directory / numbered(_RESUME, number), guarded=True) != dict(depends):
             return (), None
-        traces = tuple(StageTrace.from_json(row) for row in _read(directory / numbered("trace.json", number)))
-        baseline = _read(directory / "summary.json").get("baseline")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        baseline = read_json(directory / "summary.json", guarded=True).get("baseline")
+        traces = tuple(StageTrace.from_json(row) for row in read_json(file, guarded=True))
+        _check(traces)
+    except FileNotFoundError:
+        return (), None
+    except (OSError, PerseusError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning("%s", user_message("resume-damaged", file=file, detail=error))
         return (), None
     return traces, baseline
 
 
-def _read(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
+def _check(traces: Sequence[StageTrace]) -> None:
+    """Check that the traces are of one iteration of a whole pipeline.
+
+    Raises:
+        PerseusError: A transfer has one side only.
+        ValueError: A stage has no instruction, or an operation a time that cannot be.
+    """
+    for trace in traces:
+        if not any(timed.operation.kind.is_instruction for timed in trace.operations):
+            raise ValueError(f"stage {trace.stage} has no instruction")
+        if not all(isfinite(timed.end_s) and 0.0 <= timed.begin_s <= timed.end_s for timed in trace.operations):
+            raise ValueError(f"stage {trace.stage} has an operation that ends before it begins")
+    dag_from_traces(traces)

@@ -1,14 +1,17 @@
 """The few floats that every rank puts on the bus each iteration, and what a pipeline makes of its ranks' floats.
 
-A pipeline's first rank condenses its ranks' signals to a row of eleven floats and two per stage; only such rows
+A pipeline's first rank condenses its ranks' signals to a row of thirteen floats and three per stage; only such rows
 travel between pipelines. All ranks see the same rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
+
+from perseus_ds.coordination.orders import Order, order_of
 
 __all__ = ["RankStatus", "RoundResult", "condense", "condensed_width"]
 
@@ -21,18 +24,21 @@ class RankStatus:
 
     Attributes:
         iteration: The training iteration that has just ended.
-        iteration_time_s: From its begin to the next one's, evaluation left out.
-        energy_j: Energy of the iteration before (the counter is read behind time); NaN when unknown.
-        version: Newest plan table that this rank holds; 0 before the first.
-        profiled: 1 when the rank's sweep has all it wants.
-        failed: 1 + the rank when Perseus has failed there and must go off everywhere.
+        iteration_time_s: From its begin to the next one's, without evaluation.
+        energy_j: Energy of the previous iteration (the counter lags); NaN when unknown.
+        version: Newest plan table on this rank; 0 before the first.
+        profiled: 1 when the rank's sweep is complete.
+        failed: 1 + the rank if Perseus has failed there and must turn off everywhere.
         switches: Clock switches requested in the iteration.
-        late_switches: Requests that came after their instruction had begun.
-        waited_s: How long the trainer has waited for the bus since the last round.
-        hint_pipeline: Pipeline that is announced here as slow; NaN without an announcement.
-        hint_slowdown: The slowdown announced; 1 takes an announcement back.
-        slowdown: Measured over expected instruction time; 1 when not known.
-        throttled_s: How long the driver said, since the round before, that something holds the clock down.
+        late_switches: Clocks that came after the first 3 % of their instruction.
+        waited_s: Time that the trainer has waited for the bus since the last round.
+        keeperless: 1 while the rank has no clock keeper, which leaves its clocks at their defaults.
+        order: Kind of the order that this rank passes on; NaN without one.
+        order_subject: Subject of the order.
+        order_value: Value of the order.
+        slowdown: Measured over expected instruction time; 1 when unknown.
+        throttled_s: Time of throttling reported by the driver since the previous round.
+        ceiling: Minus the clock, in MHz, that the GPU is held at, so that the lowest is the largest; −inf without one.
     """
 
     iteration: float
@@ -44,58 +50,71 @@ class RankStatus:
     switches: float = 0.0
     late_switches: float = 0.0
     waited_s: float = 0.0
-    hint_pipeline: float = _NAN
-    hint_slowdown: float = _NAN
+    keeperless: float = 0.0
+    order: float = _NAN
+    order_subject: float = _NAN
+    order_value: float = _NAN
     slowdown: float = 1.0
     throttled_s: float = 0.0
+    ceiling: float = -math.inf
 
     def row(self) -> tuple[float, ...]:
         """Return the floats in field order."""
         return tuple(getattr(self, name) for name in _NAMES)
 
+    def with_order(self, order: Order) -> RankStatus:
+        """Return a copy that passes on an order."""
+        kind, subject, value = order.to_floats()
+        return replace(self, order=kind, order_subject=subject, order_value=value)
+
 
 _NAMES = [field.name for field in fields(RankStatus)]
 _COLUMN = {name: column for column, name in enumerate(_NAMES)}
 _PER_PIPELINE = _COLUMN["slowdown"]  # the fields from here on are kept by stage
-_SUMMED = ("energy_j", "switches", "late_switches")
+# Ranks of a job take equally long on average: the slowest rank of each iteration would add up to more than has passed.
+_MEAN = ("iteration_time_s",)
+_SUMMED = ("energy_j", "switches", "late_switches", "keeperless")
 _LEAST = ("version", "profiled")
-_HINT = slice(_COLUMN["hint_pipeline"], _COLUMN["hint_slowdown"] + 1)
+_ORDER = slice(_COLUMN["order"], _COLUMN["order_value"] + 1)
 
 
 def condense(rows: np.ndarray, stages: int) -> np.ndarray:
-    """Make one row of a pipeline's signals.
+    """Reduce the statuses of a pipeline to one row.
 
-    Energies and switches are added up; of versions and ``profiled`` the least counts, of all else the largest.
-    Of a stage's tensor-parallel ranks the slowest counts.
+    The row holds the mean iteration time, the sums of energies and switches, the least version and ``profiled``, and
+    the largest of everything else. The slowest tensor-parallel rank counts for its stage. Of several orders one goes
+    on; the others come again.
 
     Args:
         rows: Array (ranks of the pipeline, fields of ``RankStatus``), ranks by stage, then tensor rank.
         stages: Number of stages.
 
     Returns:
-        Floats: the fields up to ``hint_slowdown``, then a slowdown per stage, then ``throttled_s`` per stage.
+        Floats: the fields up to ``order_value``, then slowdown, ``throttled_s`` and ceiling, each per stage.
     """
     whole = rows[:, :_PER_PIPELINE].max(axis=0)
+    for name in _MEAN:
+        whole[_COLUMN[name]] = rows[:, _COLUMN[name]].mean()
     for name in _SUMMED:
         whole[_COLUMN[name]] = rows[:, _COLUMN[name]].sum()
     for name in _LEAST:
         whole[_COLUMN[name]] = rows[:, _COLUMN[name]].min()
-    loudest = np.argmax(np.nan_to_num(rows[:, _COLUMN["hint_slowdown"]], nan=0.0))
-    whole[_HINT] = rows[loudest, _HINT]
+    orders = rows[~np.isnan(rows[:, _COLUMN["order"]]), _ORDER].tolist()
+    whole[_ORDER] = max(orders, default=_NAN)
     by_stage = rows[:, _PER_PIPELINE:].reshape(stages, -1, len(_NAMES) - _PER_PIPELINE).max(axis=1)
     return np.concatenate((whole, by_stage.T.ravel()))
 
 
 def condensed_width(stages: int) -> int:
-    """Return how many floats ``condense`` makes."""
+    """Return the length of a row of ``condense``."""
     return _PER_PIPELINE + (len(_NAMES) - _PER_PIPELINE) * stages
 
 
 class RoundResult:
-    """One round as all ranks see it.
+    """One round, the same on all ranks.
 
     Args:
-        rows: Array (pipelines, floats): what ``condense`` has made of each pipeline.
+        rows: Array (pipelines, floats): the row of each pipeline from ``condense``.
         stages: Number of stages.
     """
 
@@ -104,7 +123,7 @@ class RoundResult:
         self._stages = stages
 
     def field(self, name: str) -> np.ndarray:
-        """Return a field: array (pipelines,), or (pipelines, stages) of ``slowdown`` and ``throttled_s``."""
+        """Return a field: array (pipelines,), or (pipelines, stages) of those from ``slowdown`` on."""
         column = _COLUMN[name]
         if column < _PER_PIPELINE:
             return self._rows[:, column]
@@ -113,13 +132,13 @@ class RoundResult:
 
     @property
     def iteration(self) -> int:
-        """The iteration that the round is about."""
+        """The iteration of the round."""
         return int(self.field("iteration").max())
 
     @property
     def iteration_time_s(self) -> float:
-        """The slowest rank's iteration time."""
-        return float(self.field("iteration_time_s").max())
+        """The mean of all ranks' iteration times."""
+        return float(self.field("iteration_time_s").mean())
 
     @property
     def pipeline_energy_j(self) -> float:
@@ -128,12 +147,12 @@ class RoundResult:
 
     @property
     def version(self) -> int:
-        """The newest plan table that every rank holds."""
+        """The newest plan table on every rank."""
         return int(self.field("version").min())
 
     @property
     def failed_rank(self) -> int | None:
-        """A rank on which Perseus has failed; None without any."""
+        """A rank with a failed Perseus; None without any."""
         failed = int(self.field("failed").max())
         return failed - 1 if failed else None
 
@@ -148,12 +167,14 @@ class RoundResult:
         return self.field("throttled_s") > 0
 
     @property
-    def hints(self) -> dict[int, float]:
-        """Slowdowns announced in this round by pipeline; the largest where several ranks announce."""
-        hints: dict[int, float] = {}
-        for pipeline, slowdown in zip(
-            self.field("hint_pipeline").tolist(), self.field("hint_slowdown").tolist(), strict=True
-        ):
-            if pipeline == pipeline:
-                hints[int(pipeline)] = max(hints.get(int(pipeline), 0.0), slowdown)
-        return hints
+    def ceilings_mhz(self) -> np.ndarray:
+        """Array (pipelines, stages): the clock that a stage's GPU is held at, 0 without one."""
+        ceilings = self.field("ceiling")
+        return np.where(np.isfinite(ceilings), -ceilings, 0.0)
+
+    @property
+    def orders(self) -> list[Order]:
+        """The orders of this round, at most one per pipeline; orders on one subject end with the largest value."""
+        rows = np.stack([self.field(name) for name in ("order", "order_subject", "order_value")], axis=1)
+        told = {tuple(row) for row in rows.tolist() if row[0] == row[0]}
+        return [order for row in sorted(told) if (order := order_of(row))]

@@ -1,65 +1,64 @@
-"""Frontiers that are solved but not yet rounded: the ranks share the rounding out among them.
+"""Solved frontiers before rounding: the ranks share the rounding.
 
-A frontier is small (its broadcast is the size of a plan table) and its plans do not depend on each other, so every
-rank rounds some, on its bulk channel's thread. Who has none loads no kernel.
+A frontier is small (its broadcast is the size of a plan table), and its plans are independent. Every rank rounds some
+of them on its bulk channel's thread. A rank without a share loads no kernel.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from perseus_ds.coordination.plan_table import FrequencyPlan, PlanSet, StageSlowdowns, is_slow
+from perseus_ds.coordination.plan_table import FrequencyPlan, GroupCondition, StageSlowdowns, is_slow
 from perseus_ds.frontier import Frontier, Plan, Problem, evaluate
-from perseus_ds.frontier.switching import SwitchCost, delayed_points, switch_aware_plan
-from perseus_ds.messages import PerseusError
+from perseus_ds.frontier.beyond import plans_beyond
+from perseus_ds.frontier.lateness import evaluate_late
+from perseus_ds.frontier.on_time import on_time_plan
+from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
+from perseus_ds.frontier.waiting import with_waiting
+from perseus_ds.pipeline.observed import with_tail
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["SolvedFrontiers", "at_highest"]
+__all__ = ["SolvedFrontiers", "at_highest", "no_faster_than", "times_along"]
 
 # Plans along the frontier that are made ready for stragglers, fast end first.
 _POINTS = 24
 # The same for a straggling pipeline itself, whose frontier lives as long as it straggles and is seldom left for T_min.
 _STRAGGLER_POINTS = 8
-# Part of the iteration time by which late clocks may lengthen it before a plan minds its switches.
-_SWITCHES_MAY_SHOW = 0.005
 
 
 @dataclass(frozen=True)
 class SolvedFrontiers:
-    """What is to be rounded, and how.
+    """The frontiers to round, and how.
 
     Attributes:
-        frontiers: By the number of the peers and the condition.
-        asked_s: The iteration time that the objective asks for, of each.
-        switch_cost: What a clock switch costs.
-        spares_switches: Whether plans mind their switches even where they do not show.
+        frontiers: By pipeline group and condition.
+        times_s: The iteration times to round each at.
+        switch_cost: Cost of a clock switch.
+        spares_switches: Whether switches cost anything.
+        jitter_s: Standard deviation of a clock's arrival from the begin of its instruction.
     """
 
-    frontiers: Mapping[tuple[int, StageSlowdowns], Frontier]
-    asked_s: Mapping[tuple[int, StageSlowdowns], float]
+    frontiers: Mapping[GroupCondition, Frontier]
+    times_s: Mapping[GroupCondition, Sequence[float]]
     switch_cost: SwitchCost
     spares_switches: bool
+    jitter_s: float = 0.0
 
     @cached_property
-    def _targets(self) -> list[tuple[tuple[int, StageSlowdowns], float]]:
-        """Iteration times to round at: the objective's, then from the fast to the slow end, denser at the fast one."""
-        return [
-            (which, t_s)
-            for which, frontier in self.frontiers.items()
-            for t_s in (self.asked_s[which], *_along(frontier, _STRAGGLER_POINTS if is_slow(which[1]) else _POINTS))
-        ]
+    def _targets(self) -> list[tuple[GroupCondition, float]]:
+        return [(which, t_s) for which, times_s in self.times_s.items() for t_s in times_s]
 
     def share(self, place: int, places: int) -> range:
         """Return the numbers of the plans that one rank rounds.
 
         Args:
-            place: Which share, from 0.
-            places: How many shares there are.
+            place: Number of the share, from 0.
+            places: Number of shares.
         """
         return range(place, len(self._targets), places)
 
@@ -69,9 +68,9 @@ class SolvedFrontiers:
         """Round one rank's share of the plans.
 
         Args:
-            place: Which share, from 0.
-            places: How many shares there are.
-            on_plan: Called after each with how many are done.
+            place: Number of the share, from 0.
+            places: Number of shares.
+            on_plan: Called after each with the number done.
 
         Returns:
             Plans by their number in the whole.
@@ -83,51 +82,54 @@ class SolvedFrontiers:
                 on_plan(len(points))
         return points
 
-    def routes(self, shares: Iterable[Mapping[int, FrequencyPlan]]) -> dict[tuple[int, StageSlowdowns], PlanSet]:
-        """Put the shares of all ranks together."""
-        points = {number: point for share in shares for number, point in share.items()}
-        by_frontier: dict[tuple[int, StageSlowdowns], list[FrequencyPlan]] = defaultdict(list)
+    def plans(self, shares: Iterable[Mapping[int, FrequencyPlan]]) -> dict[GroupCondition, list[FrequencyPlan]]:
+        """Combine the shares of all ranks: plans in the order of ``times_s``."""
+        rounded = {number: plan for share in shares for number, plan in share.items()}
+        plans: dict[GroupCondition, list[FrequencyPlan]] = defaultdict(list)
         for number, (which, _) in enumerate(self._targets):
-            by_frontier[which].append(points[number])
-        return {
-            which: PlanSet(
-                which[1],
-                self.frontiers[which].t_min_s,
-                self.frontiers[which].t_star_s,
-                found[0].time_s,
-                tuple(sorted(found, key=lambda point: point.time_s)),
-            )
-            for which, found in by_frontier.items()
-        }
+            plans[which].append(rounded[number])
+        return dict(plans)
 
-    def _point(self, which: tuple[int, StageSlowdowns], t_s: float) -> FrequencyPlan:
+    def _point(self, which: GroupCondition, t_s: float) -> FrequencyPlan:
         frontier = self.frontiers[which]
-        plan = self._plan(frontier, float(t_s))
-        clocks: list[dict] = [{} for _ in range(frontier.problem.dag.stages)]
-        for one, mhz in plan.frequency_mhz.items():
-            clocks[one.stage][one.operation] = mhz
-        return FrequencyPlan(
-            plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches, plan.switch_latency_s
-        )
+        return _for_ranks(with_waiting(frontier.problem, self._plan(frontier, float(t_s))))
+
+    def beyond(self, which: GroupCondition) -> tuple[FrequencyPlan, ...]:
+        """Return plans with less power than the one at T* has, by increasing time.
+
+        Args:
+            which: The frontier.
+        """
+        frontier = self.frontiers[which]
+        problem = frontier.problem
+        slowest = with_waiting(problem, self._plan(frontier, frontier.t_star_s))
+        return tuple(map(_for_ranks, plans_beyond(problem, slowest, self.jitter_s, self.spares_switches)))
 
     def _plan(self, frontier: Frontier, t_s: float) -> Plan:
-        """Return the plan for an iteration time: with few switches where asked for, or where theirs would show."""
+        """Return the plan for an iteration time, with few switches where these cost anything."""
+        if not self.spares_switches:
+            return on_time_plan(frontier, t_s, self.jitter_s)
         # A plan that never switches runs at the highest clocks, which need not be the fastest in a measured profile.
         least_s = max(t_s, at_highest(frontier.problem).time_s)
-        if self.spares_switches:
-            return switch_aware_plan(frontier, least_s, self.switch_cost)
-        plan = frontier.plan(t_s)
-        allowed_s = least_s * (1.0 + _SWITCHES_MAY_SHOW)
-        if _with_latency_s(frontier.problem, plan, self.switch_cost.latency_s) <= allowed_s:
-            return plan
-        try:
-            return switch_aware_plan(frontier, allowed_s, self.switch_cost)
-        except PerseusError:
-            return plan
+        plan = switch_aware_plan(frontier, least_s, self.switch_cost)
+        frequency_mhz = plan.clocks_of(frontier.problem.dag.instructions)
+        return evaluate_late(frontier.problem, frequency_mhz, self.jitter_s, plan.lower_bound_j)
 
 
-def _along(frontier: Frontier, points: int) -> np.ndarray:
-    return frontier.t_min_s + np.linspace(0.0, 1.0, points) ** 1.5 * (frontier.t_star_s - frontier.t_min_s)
+def _for_ranks(plan: Plan) -> FrequencyPlan:
+    """Return a plan as the ranks need it."""
+    clocks: list[dict] = [{} for _ in range(1 + max(one.stage for one in plan.frequency_mhz))]
+    for one, mhz in plan.frequency_mhz.items():
+        clocks[one.stage][one.operation] = mhz
+    return FrequencyPlan(
+        plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches, plan.switch_jitter_s
+    )
+
+
+def times_along(frontier: Frontier, condition: StageSlowdowns) -> tuple[float, ...]:
+    """Return the iteration times of the plans to prepare, from the fast to the slow end, denser at the fast one."""
+    part = np.linspace(0.0, 1.0, _STRAGGLER_POINTS if is_slow(condition) else _POINTS) ** 1.5
+    return tuple((frontier.t_min_s + part * (frontier.t_star_s - frontier.t_min_s)).tolist())
 
 
 def at_highest(problem: Problem) -> Plan:
@@ -137,7 +139,14 @@ def at_highest(problem: Problem) -> Plan:
     )
 
 
-def _with_latency_s(problem: Problem, plan: Plan, latency_s: float) -> float:
-    """Return the iteration time of a plan whose clocks come as late as they do on this GPU."""
-    frequency_mhz = np.array([plan.frequency_mhz[one] for one in problem.dag.instructions])
-    return problem.dag.makespan(delayed_points(problem, frequency_mhz, latency_s)[0])
+def no_faster_than(problem: Problem, baseline_s: float) -> Problem:
+    """Return the problem with a tail that makes the highest clocks as slow as the baseline was.
+
+    Instructions may have taken longer there than their curves tell: the host's other work disturbs them.
+
+    Args:
+        problem: The problem.
+        baseline_s: Measured iteration time at the highest clocks.
+    """
+    missing_s = baseline_s - at_highest(problem).time_s
+    return replace(problem, dag=with_tail(problem.dag, missing_s)) if missing_s > 0 else problem

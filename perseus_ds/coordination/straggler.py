@@ -1,43 +1,28 @@
-"""Who is slow, by how much, for how long. Pure functions and one small tracker, the same on every rank.
+"""Stragglers: which stage is slow, by how much, for how long. Pure functions and trackers, equal on every rank.
 
-A stage's slowdown is its measured instruction time divided by what the profile says at the clock that was
-set (design of Perseus, SOSP '24, section 4.3: stragglers). Slowing the others down needs patience, which
-doubles with every relapse; speeding them up again does not.
+A stage's slowdown comes from ``stage_condition.health`` (design of Perseus, SOSP '24, section 4.3: stragglers). Slowing
+the others down needs patience, and the patience doubles with every relapse. Speeding up needs none.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 
 import numpy as np
 
 from perseus_ds.config import StragglerConfig
 
-__all__ = ["DriftWatch", "StragglerTracker", "stage_slowdown"]
+__all__ = ["DriftWatch", "StragglerTracker"]
 
 # An active slowdown is replaced only when it has moved by more, so that a plan is not remade for noise.
 _SAME_WITHIN = 0.05
 _MOST_PATIENCE = 64
 
 
-def stage_slowdown(measured_and_expected_s: Iterable[tuple[float, float]]) -> float:
-    """Return the slowdown of one stage in one iteration.
-
-    Args:
-        measured_and_expected_s: Per instruction, its measured time and the profile's time at its clock.
-
-    Returns:
-        The median ratio, robust to single slow instructions; 1.0 without instructions.
-    """
-    ratios = [measured / expected for measured, expected in measured_and_expected_s if expected > 0]
-    return float(np.median(ratios)) if ratios else 1.0
-
-
 class StragglerTracker:
-    """Turns noisy slowdowns per iteration into the few that are acted on.
+    """Turns noisy slowdowns per iteration into a few lasting ones.
 
-    Deterministic: ranks that feed it the same arrays hold the same state.
+    It is deterministic: equal arrays give equal states on all ranks.
 
     Args:
         config: Thresholds and patience.
@@ -45,19 +30,20 @@ class StragglerTracker:
         stages: Number of stages per pipeline.
 
     Attributes:
-        active: Array (pipelines, stages): slowdowns to act on, announced ones included; 1.0 elsewhere.
-        lasted: Array (pipelines, stages): for how many iterations a stage had been slow when it was last noticed.
+        active: Array (pipelines, stages): conditions in effect, including announced slowdowns; see ``stage_condition``.
+        lasted: Array (pipelines, stages): slow iterations of a stage before its latest detection.
     """
 
     def __init__(self, config: StragglerConfig, pipelines: int, stages: int) -> None:
         self._config = config
         self._announced = np.ones((pipelines, 1))
         self.active = np.ones((pipelines, stages))
+        self._ceilings_mhz = np.zeros((pipelines, stages))
         self.lasted = np.zeros((pipelines, stages), dtype=int)
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was measured: slowdowns mean something else from now on. Announcements stay."""
+        """Forget the measurements: slowdowns have a new reference. Announcements stay."""
         shape = self.active.shape
         self._noticed = np.ones(shape)
         self._patience = np.full(shape, self._config.onset_iterations)
@@ -65,19 +51,23 @@ class StragglerTracker:
         self._least = np.full(shape, np.inf)  # least slowdown of the latest two of them
         self._latest = np.full(shape, np.inf)
         self._normal = np.zeros(shape, dtype=int)
-        self.active = np.maximum(self._noticed, self._announced)
+        self._ceilings_mhz = np.zeros(shape)
+        self.active = self._conditions()
 
     def announce(self, pipeline: int, slowdown: float) -> None:
-        """Take an announcement from outside: it counts at the next update, for the whole pipeline, until taken back."""
+        """Take an outside announcement. It counts for the whole pipeline from the next update until it is revoked."""
         if self._config.enabled and 0 <= pipeline < len(self._announced):
             self._announced[pipeline] = max(slowdown, 1.0)
 
-    def update(self, slowdowns: np.ndarray, throttled: np.ndarray | None = None) -> bool:
-        """Take in one iteration.
+    def update(
+        self, slowdowns: np.ndarray, throttled: np.ndarray | None = None, ceilings_mhz: np.ndarray | None = None
+    ) -> bool:
+        """Process one iteration.
 
         Args:
             slowdowns: Array (pipelines, stages); 1.0 is as expected.
-            throttled: Array (pipelines, stages): the driver says why it is slow, so that half the patience will do.
+            throttled: Array (pipelines, stages): the driver reports throttling, so half the patience is enough.
+            ceilings_mhz: Array (pipelines, stages): the clock that a GPU is held at, 0 without one.
 
         Returns:
             True when ``active`` has changed.
@@ -98,11 +88,18 @@ class StragglerTracker:
         self._patience[self._normal >= self._config.calm_iterations] = self._config.onset_iterations
         self.lasted[worse] = self._above[worse]
         self._above[over | eased | worse] = 0
-        before, self.active = self.active, np.maximum(self._noticed, self._announced)
+        held = 0.0 if ceilings_mhz is None else ceilings_mhz
+        self._ceilings_mhz = np.where(over, 0.0, np.where(worse | eased, held, self._ceilings_mhz))
+        before, self.active = self.active, self._conditions()
         return not np.array_equal(before, self.active)
 
+    def _conditions(self) -> np.ndarray:
+        """Return the conditions in effect; an announced slowdown beyond the noticed one replaces a ceiling."""
+        held = (self._noticed > 1.0) & (self._ceilings_mhz > 0.0) & (self._noticed >= self._announced)
+        return np.where(held, -self._ceilings_mhz, np.maximum(self._noticed, self._announced))
+
     def _count(self, seen: np.ndarray) -> None:
-        """Count for how long each stage has been slower than noticed, and for how long normal."""
+        """Count slow and normal iterations of each stage."""
         limit = np.where(self._noticed > 1.0, self._noticed * (1.0 + _SAME_WITHIN), self._config.threshold)
         above = seen >= limit
         self._above = np.where(above, self._above + 1, 0)
@@ -112,12 +109,13 @@ class StragglerTracker:
 
 
 class DriftWatch:
-    """Notices that the profile no longer fits, though nobody is throttled: all are slower, or faster, alike.
+    """Detects a drift: without throttling, all pipelines are equally slower or faster than the profile.
 
-    With several pipelines a stage has drifted when it has on all of them; with one, when all its stages have.
+    With several pipelines a stage has drifted once it has on all of them. With one pipeline, all its stages must
+    drift.
 
     Args:
-        config: Threshold, and how long it must last.
+        config: Threshold, and its duration.
     """
 
     def __init__(self, config: StragglerConfig) -> None:
@@ -125,17 +123,17 @@ class DriftWatch:
         self._recent: deque[np.ndarray] = deque(maxlen=config.drift_iterations)
 
     def restart(self) -> None:
-        """Forget what was seen."""
+        """Forget the iterations so far."""
         self._recent.clear()
 
     def update(self, slowdowns: np.ndarray) -> np.ndarray | None:
-        """Take in one iteration.
+        """Process one iteration.
 
         Args:
             slowdowns: Array (pipelines, stages); 1.0 is as expected.
 
         Returns:
-            Per stage, the factor on its times that has become normal; None while there is no such thing.
+            Per stage, the lasting factor on its times; None without a drift.
         """
         if not self._config.enabled:
             return None

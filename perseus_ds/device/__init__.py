@@ -1,1 +1,1 @@
-"""GPUs as Perseus needs them: clocks, energy, and a keeper process that always gives the clocks back."""
+"""Access to GPUs: clocks, energy, and a keeper process that always resets the clocks."""

@@ -1,4 +1,4 @@
-"""What a GPU model and its driver are like: time of a clock switch, period of the energy counter."""
+"""Constants of a GPU model and its driver: time of a clock switch, period of the energy counter."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perseus_ds.device.gpu import Gpu, is_reached
-from perseus_ds.messages import PerseusError, user_message
+from perseus_ds.device.driver import DriverError, Gpu, is_reached
+from perseus_ds.files import read_json
+from perseus_ds.messages import user_message
 
 __all__ = ["Calibration", "calibrate", "calibrated"]
 
@@ -43,31 +44,31 @@ class Calibration(NamedTuple):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Calibration:
-        """Rebuild a calibration from what ``_asdict`` gave.
+        """Rebuild a calibration from ``_asdict``.
 
         Raises:
-            KeyError, TypeError, ValueError: It is something else.
+            KeyError, TypeError, ValueError: It is no calibration.
         """
         return cls(tuple(float(value) for value in data["switch_latencies_s"]), float(data["counter_period_s"]))
 
 
 def calibrate(gpu: Gpu) -> Calibration:
-    """Measure, in about a second. Clocks change only if the backend sets any, and are reset afterwards.
+    """Measure the constants in about a second. Clocks change only if the backend sets any, and are reset afterwards.
 
     Args:
         gpu: The GPU; it need not be busy.
 
     Returns:
-        What was measured. A switch that was not seen to arrive is left out.
+        The calibration, without switches that never arrived.
 
     Raises:
-        PerseusError: The driver refuses.
+        DriverError: The driver refuses.
     """
     return Calibration(tuple(sorted(_switch_latencies_s(gpu))), _counter_period_s(gpu))
 
 
 def _switch_latencies_s(gpu: Gpu) -> list[float]:
-    """Go to and fro between clocks all over the range."""
+    """Switch between clocks over the whole range."""
     latencies: list[float] = []
     if not gpu.sets_clocks:
         return latencies
@@ -76,12 +77,12 @@ def _switch_latencies_s(gpu: Gpu) -> list[float]:
     steps = [mhz for pair in zip(reversed(spread), spread, strict=True) for mhz in pair][:_SWITCHES]
     try:
         for mhz in steps:
-            if is_reached(gpu.sm_clock_mhz(), mhz):
+            if is_reached(gpu, gpu.sm_clock_mhz(), mhz):
                 continue
             begin_s = time.monotonic()
             gpu.lock_clock(mhz)
             while (waited_s := time.monotonic() - begin_s) < _PATIENCE_S:
-                if is_reached(gpu.sm_clock_mhz(), mhz):
+                if is_reached(gpu, gpu.sm_clock_mhz(), mhz):
                     latencies.append(waited_s)
                     break
                 time.sleep(_READ_INTERVAL_S)
@@ -108,16 +109,16 @@ def _counter_period_s(gpu: Gpu) -> float:
 
 
 def calibrated(gpu: Gpu, measure: bool, cache_dir: Path | None, tell: Callable[[str, str], None]) -> Calibration:
-    """Return the calibration from the cache, or measure and keep it.
+    """Return the calibration from the cache, or measure and store it.
 
     Args:
         gpu: The GPU.
         measure: Whether to measure at all.
-        cache_dir: Where calibrations are kept, one file per GPU model and driver; None: nowhere.
-        tell: Gets code and text of messages; neither a full disk nor a refusing driver is worth more.
+        cache_dir: Directory of the calibrations, one file per GPU model and driver; None: no cache.
+        tell: Called with code and text of messages; a full disk or a refusing driver raises nothing.
 
     Returns:
-        The calibration, with nothing measured where it could not be.
+        The calibration, empty if it could not be measured.
     """
     if not measure:
         return Calibration()
@@ -127,7 +128,7 @@ def calibrated(gpu: Gpu, measure: bool, cache_dir: Path | None, tell: Callable[[
         return kept
     try:
         measured = calibrate(gpu)
-    except PerseusError as error:
+    except DriverError as error:
         tell(error.code, str(error))
         return Calibration()
     if file and measured.counter_period_s and (measured.switch_latencies_s or not gpu.sets_clocks):
@@ -139,14 +140,14 @@ def calibrated(gpu: Gpu, measure: bool, cache_dir: Path | None, tell: Callable[[
 
 
 def _slug(text: str) -> str:
-    """Return a text as a file name's part."""
+    """Return a text as part of a file name."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", text).strip("-").lower()
 
 
 def _read(file: Path, tell: Callable[[str, str], None]) -> Calibration | None:
-    """Read a kept calibration; None when there is none, or a damaged one, which is set aside."""
+    """Read a stored calibration; None if missing or damaged. A damaged one is renamed."""
     try:
-        return Calibration.from_json(json.loads(file.read_text(encoding="utf-8")))
+        return Calibration.from_json(read_json(file, guarded=True))
     except OSError:
         return None
     except (ValueError, TypeError, KeyError) as error:
@@ -159,11 +160,12 @@ def _read(file: Path, tell: Callable[[str, str], None]) -> Calibration | None:
 
 
 def _write(file: Path, calibration: Calibration) -> None:
-    """Keep a calibration, whole or not at all: several keepers may do so at once."""
+    """Store a calibration atomically: several keepers may do so at once."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         draft.write_text(json.dumps(calibration._asdict()), encoding="utf-8")
+        draft.chmod(0o644)  # what anybody may write is not read again
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)

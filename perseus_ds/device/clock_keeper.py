@@ -1,4 +1,4 @@
-"""The trainer's side of the clock keeper. No call but ``start`` and ``close`` ever waits."""
+"""The trainer's side of the clock keeper. Only ``start`` and ``close`` wait."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from pathlib import Path
 from typing import Any
 
 from perseus_ds import isolated
+from perseus_ds.config import DeviceConfig
 from perseus_ds.device.calibration import Calibration
-from perseus_ds.device.gpu import DEFAULT_ZEUSD_ADDRESS, Backend
-from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Request, Sample, Switch, decode
+from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Pace, Request, Sample, Switch, decode
 from perseus_ds.messages import PerseusError, user_message
 
 __all__ = ["ClockKeeper", "GpuInfo", "KeeperUpdate"]
 
 _START_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 3.0
+_AS_CONFIGURED = DeviceConfig()
 
 
 @dataclass(frozen=True)
 class GpuInfo:
-    """What the keeper found out about its GPU.
+    """The keeper's description of its GPU.
 
     Attributes:
         pid: The keeper's process.
-        backend: What sets the clocks: ``nvml``, ``zeusd`` or ``observe``.
-        reason: Why this backend.
-        uuid: NVML's UUID.
+        backend: Interface that sets the clocks: the driver, ``zeusd`` or ``observe``.
+        reason: Reason for this backend.
+        uuid: Unique identifier.
         name: Model.
-        driver_version: NVIDIA driver.
-        supported_clocks_mhz: SM clocks that can be asked for, descending.
+        driver_version: Version of the driver.
+        supported_clocks_mhz: Supported SM clocks, descending.
         power_limit_w: Enforced power limit.
         sets_clocks: Whether clocks are set at all.
         calibration: Switch latency and counter period.
     """
 
     pid: int
-    backend: Backend
+    backend: str
     reason: str
     uuid: str
     name: str
@@ -56,11 +57,11 @@ class GpuInfo:
 
 @dataclass(frozen=True)
 class KeeperUpdate:
-    """What the keeper has sent since the last time.
+    """The keeper's records since the last call.
 
     Attributes:
-        samples: Points at which the energy counter changed, in order.
-        switches: What became of the clock requests that reached the driver, in order.
+        samples: Points of change of the energy counter, in order.
+        switches: Results of the clock requests that reached the driver, in order.
         notices: Messages for people, each once per cause.
     """
 
@@ -73,8 +74,8 @@ class ClockKeeper:
     """A running keeper process; start one with ``ClockKeeper.start``.
 
     Attributes:
-        info: What the keeper found out about its GPU.
-        alive: False once the keeper is gone; clocks stay at their defaults then.
+        info: The keeper's description of its GPU.
+        alive: False once the keeper has died; clocks then stay at their defaults.
     """
 
     info: GpuInfo
@@ -84,7 +85,7 @@ class ClockKeeper:
         self._process = process
         self._pipe = pipe
         self._command = command
-        self._target = RESET
+        self._last = Request(RESET, 0.0)
         self._owner = os.getpid()
         self._notices: list[str] = []
         self._told: set[str] = set()
@@ -96,42 +97,35 @@ class ClockKeeper:
         cuda_index: int = 0,
         *,
         uuid: str | None = None,
-        pci_bus_id: str | None = None,
-        backend: Backend = "auto",
-        zeusd_address: str = DEFAULT_ZEUSD_ADDRESS,
-        counter_poll_s: float = 0.005,
-        min_switch_interval_s: float = 0.0,
+        device: DeviceConfig = _AS_CONFIGURED,
         calibrate: bool = False,
         cache_dir: Path | None = None,
     ) -> ClockKeeper:
-        """Start a keeper, clear locks that a crash has left, and wait until it is ready.
+        """Start a keeper, clear locks left by a crash, and wait until it is ready.
 
         Args:
             cuda_index: CUDA's index of the rank's device.
-            uuid: The device's UUID where CUDA could be asked.
-            pci_bus_id: The device's PCI bus id, likewise.
-            backend: Who sets the clocks.
-            zeusd_address: UNIX socket or ``host:port`` of zeusd.
-            counter_poll_s: How often the energy counter is read.
-            min_switch_interval_s: Least time between two requests to the driver.
+            uuid: The device's UUID, if CUDA knows it.
+            device: Interface that sets the clocks, intervals, and the site's rules.
             calibrate: Whether to measure switch latency and counter period, for one to three seconds.
-            cache_dir: Where calibrations are kept; None: nowhere.
+            cache_dir: Directory of the calibrations; None: no cache.
 
         Returns:
             The keeper.
 
         Raises:
-            PerseusError: It did not start, or the GPU or the backend cannot be used.
+            PerseusError: The keeper did not start, or the GPU or the backend is not usable.
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         options = {
             "--cuda-index": cuda_index,
             "--uuid": uuid,
-            "--pci-bus-id": pci_bus_id,
-            "--backend": backend,
-            "--zeusd-address": zeusd_address,
-            "--poll-s": counter_poll_s,
-            "--min-switch-interval-s": min_switch_interval_s,
+            "--backend": device.backend,
+            "--zeusd-address": device.zeusd_address,
+            "--poll-s": device.counter_poll_s,
+            "--min-switch-interval-s": device.min_switch_interval_s,
+            "--max-mhz": device.max_mhz,
+            "--restore-mhz": device.restore_mhz,
             "--cache-dir": cache_dir.absolute() if cache_dir else None,
         }
         command = [*isolated.command("perseus_ds.device.keeper"), *(["--calibrate"] if calibrate else [])]
@@ -170,24 +164,43 @@ class ClockKeeper:
         record["calibration"] = Calibration.from_json(record["calibration"])
         return GpuInfo(**record)
 
-    def set_mhz(self, mhz: int) -> None:
-        """Ask for an SM clock and return at once; an equal one is not asked for again."""
-        if mhz == self._target or not self.alive:
+    def set_mhz(self, mhz: int, not_before_s: float = 0.0) -> None:
+        """Request an SM clock and return at once; a request without effect is dropped.
+
+        Args:
+            mhz: The clock.
+            not_before_s: Earliest time for it on the monotonic clock; 0: at once. Earlier requests due then or later
+                are cancelled.
+        """
+        if not self.alive or (mhz == self._last.mhz and not_before_s >= self._last.not_before_s):
             return
+        request = Request(mhz, time.monotonic(), not_before_s)
+        if self._send(request.pack()):
+            self._last = request
+
+    def set_pace(self, poll_s: float) -> None:
+        """Let the keeper read the GPU at another interval from now on; returns at once."""
+        if self.alive:
+            self._send(Pace(poll_s).pack())
+
+    def _send(self, message: bytes) -> bool:
+        """Send a message without waiting, and return whether it has been sent."""
         try:
-            self._pipe.send(Request(mhz, time.monotonic()).pack(), socket.MSG_DONTWAIT)
-            self._target = mhz
+            self._pipe.send(message, socket.MSG_DONTWAIT)
+            return True
         except BlockingIOError:
             self._notice(user_message("keeper-full"))
         except OSError:
-            self._lost()
+            if self.alive:  # another thread may just have closed it
+                self._lost()
+        return False
 
     def reset_clocks(self) -> None:
-        """Ask for the default clocks and return at once."""
+        """Request the default clocks and return at once."""
         self.set_mhz(RESET)
 
     def drain(self) -> KeeperUpdate:
-        """Return what the keeper has sent since the last time, without waiting."""
+        """Return the keeper's records since the last call, without waiting."""
         records: list[Any] = []
         while self.alive:
             try:
@@ -219,7 +232,7 @@ class ClockKeeper:
             self._notices.append(line)
 
     def _lost(self) -> None:
-        """Say once that the keeper is gone, and have its clocks reset."""
+        """Report once that the keeper has died, and let another process reset its clocks."""
         self.alive = False
         self._pipe.close()
         self._process.poll()
@@ -227,18 +240,26 @@ class ClockKeeper:
         self._reset_elsewhere()
 
     def _reset_elsewhere(self) -> None:
-        """Have the clocks reset by another process, without waiting for it."""
+        """Let another process reset the clocks, without waiting for it."""
         try:
             self._process = _spawn(self._command)
         except OSError as error:
             gpu = self.info.name if hasattr(self, "info") else "GPU"  # before its greeting nothing is known of it
             self._notice(user_message("keeper-reset", gpu=gpu, detail=error))
 
+    def await_reset(self, timeout_s: float) -> None:
+        """Wait for the process that resets the clocks of a keeper that has died.
+
+        Raises:
+            subprocess.TimeoutExpired: It still runs.
+        """
+        self._process.wait(timeout_s)
+
     def close(self) -> KeeperUpdate:
         """Reset the clocks and end the keeper; a second call does nothing.
 
         Returns:
-            What the keeper had still to say.
+            The keeper's last records.
         """
         atexit.unregister(self.close)
         records: list[Any] = []
@@ -260,7 +281,7 @@ class ClockKeeper:
 
 
 def _spawn(command: list[str], pipe: int = -1) -> subprocess.Popen[bytes]:
-    """Start a keeper in a session of its own, out of reach of what kills the trainer's group.
+    """Start a keeper in a session of its own, safe from signals to the trainer's group.
 
     Without a pipe it resets the clocks and ends.
     """

@@ -1,35 +1,46 @@
-"""How well the driver did what it was asked for: what the report says about clocks."""
+"""Statistics of the driver's response to clock requests, for the report."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from perseus_ds.device.clock_keeper import KeeperUpdate
-from perseus_ds.device.gpu import throttle_text
+from perseus_ds.device.driver import Throttle
+from perseus_ds.device.protocol import Sample
 
-__all__ = ["ClockStatistics"]
+__all__ = ["ClockStatistics", "held_clock_mhz"]
 
-_KEPT = 4096
+_KEPT = 100  # latencies per clock
+_ENOUGH = 3
+_SAME_WITHIN = 0.05
+_MEDIAN_TO_DEVIATION = 1.4826  # of a normal distribution
+
+
+def _latest() -> defaultdict[int, deque[float]]:
+    return defaultdict(lambda: deque(maxlen=_KEPT))
 
 
 @dataclass
 class ClockStatistics:
-    """Counts over a run, from what the keeper sends.
+    """Counts over a run, from the keeper's records.
 
     Attributes:
-        switches: Requests that the driver accepted.
-        superseded: Requests that a newer one overtook before the driver saw them.
-        reached: Switches whose clock was read back as asked for.
-        not_reached: Switches whose clock was read back as another for long; the rest was replaced before a look.
+        switches: Requests accepted by the driver.
+        superseded: Requests replaced by a newer one before they reached the driver.
+        reached: Switches with the requested clock read back.
+        not_reached: Switches with a different clock read back for long; the rest was replaced before a reading.
         samples: Points of the energy counter.
-        throttled_samples: Those at which the GPU said that something holds its clock down.
-        throttled_s: Time up to such a sample since the one before.
-        throttle_reasons: Every reason seen, NVML's bit mask.
-        latencies_s: From a switch accepted to its clock read back, the latest ones.
+        throttled_samples: Those with a throttling GPU.
+        throttled_s: Time before samples throttled by more than the power limit, each since the previous sample.
+        throttle_reasons: Every reason seen, as bits of ``Throttle``.
+        latencies_s: By target clock in MHz, seconds from an accepted switch to that clock read back; the latest ones.
+        times_switches: Whether readings are frequent enough to tell a latency.
     """
 
     switches: int = 0
@@ -40,37 +51,102 @@ class ClockStatistics:
     throttled_samples: int = 0
     throttled_s: float = 0.0
     throttle_reasons: int = 0
-    latencies_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    latencies_s: defaultdict[int, deque[float]] = field(default_factory=_latest)
+    _typical_s: dict[int, float] = field(default_factory=dict)
+    times_switches: bool = True
     _sampled_s: float = math.inf
 
     def add(self, update: KeeperUpdate) -> None:
-        """Count what the keeper has sent."""
+        """Count the keeper's records."""
         for switch in update.switches:
             self.switches += 1
             self.superseded += switch.superseded
             if not math.isnan(switch.reached_s):
                 self.reached += 1
-                self.latencies_s.append(switch.reached_s - switch.applied_s)
+                if self.times_switches:
+                    self._timed(switch.mhz, switch.reached_s - switch.applied_s)
             elif switch.actual_mhz:
                 self.not_reached += 1
         for sample in update.samples:
             self.samples += 1
             if sample.throttle_reasons:
                 self.throttled_samples += 1
+            if _is_held_down(sample):
                 self.throttled_s += max(0.0, sample.time_s - self._sampled_s)
             self._sampled_s = sample.time_s
             self.throttle_reasons |= sample.throttle_reasons
 
+    def _timed(self, mhz: int, latency_s: float) -> None:
+        latencies_s = self.latencies_s[mhz]
+        latencies_s.append(latency_s)
+        if len(latencies_s) >= _ENOUGH:
+            self._typical_s[mhz] = statistics.median(latencies_s)
+
+    def latency_s(self, mhz: int, otherwise_s: float) -> float:
+        """Return the median time to a clock.
+
+        Args:
+            mhz: The clock.
+            otherwise_s: The answer while too few switches to this clock have been seen.
+        """
+        return self._typical_s.get(mhz, otherwise_s)
+
+    def jitter_s(self, otherwise_s: float) -> float:
+        """Return the standard deviation of latencies from the median of their clock.
+
+        Args:
+            otherwise_s: The answer while too few switches have been seen.
+        """
+        deviations_s: list[float] = []
+        for mhz, typical_s in self._typical_s.items():
+            # The median's own is 0 by definition.
+            deviations_s += sorted(abs(latency_s - typical_s) for latency_s in self.latencies_s[mhz])[1:]
+        # A median: a clock that a power limit holds back for long must not decide.
+        return _MEDIAN_TO_DEVIATION * statistics.median(deviations_s) if deviations_s else otherwise_s
+
     def to_json(self) -> dict[str, Any]:
-        """Return plain numbers; latencies as median and 95th percentile in s, absent when none was seen."""
-        ordered = sorted(self.latencies_s)
+        """Return plain numbers; latencies as median and 95th percentile in s, if any.
+
+        ``latency_by_clock`` has switches, median and 95th percentile for each target clock, highest first.
+        """
+        everything = _spread(list(chain.from_iterable(self.latencies_s.values())))
         return {
             "switches": self.switches,
             "superseded": self.superseded,
             "reached": self.reached,
             "not_reached": self.not_reached,
             "throttled_share": self.throttled_samples / self.samples if self.samples else 0.0,
-            "throttle_reasons": throttle_text(self.throttle_reasons) if self.throttle_reasons else "",
-            "latency_median_s": statistics.median(ordered) if ordered else None,
-            "latency_p95_s": ordered[int(0.95 * (len(ordered) - 1))] if ordered else None,
+            "throttle_reasons": Throttle(self.throttle_reasons).text if self.throttle_reasons else "",
+            "latency_median_s": everything[0],
+            "latency_p95_s": everything[1],
+            "latency_by_clock": {
+                str(mhz): [len(latencies_s), *_spread(latencies_s)]
+                for mhz, latencies_s in sorted(self.latencies_s.items(), reverse=True)
+            },
         }
+
+
+def held_clock_mhz(samples: Iterable[Sample]) -> int:
+    """Return the clock that a throttled GPU was held at, whatever was requested.
+
+    Args:
+        samples: Points of the energy counter with the GPU's state.
+
+    Returns:
+        MHz; 0 if it was not throttled, or if its clock followed the requests.
+    """
+    clocks_mhz = sorted(sample.sm_clock_mhz for sample in samples if _is_held_down(sample) and sample.sm_clock_mhz)
+    tenth = len(clocks_mhz) // 10  # a clock on its way is read now and then
+    within = clocks_mhz[tenth : len(clocks_mhz) - tenth]
+    return within[-1] if within and within[-1] - within[0] <= _SAME_WITHIN * within[-1] else 0
+
+
+def _is_held_down(sample: Sample) -> bool:
+    """Whether anything holds the GPU down; at its power limit it is as it should be."""
+    return bool(sample.throttle_reasons & ~Throttle.SOFTWARE_POWER_CAP)
+
+
+def _spread(latencies_s: Iterable[float]) -> tuple[float | None, float | None]:
+    """Return median and 95th percentile; None without any."""
+    ordered = sorted(latencies_s)
+    return (statistics.median(ordered), ordered[int(0.95 * (len(ordered) - 1))]) if ordered else (None, None)

@@ -1,69 +1,46 @@
-"""Which of NVML's GPUs a rank computes on: CUDA numbers them differently."""
+"""Finds the driver's index of a rank's GPU: CUDA numbers GPUs differently."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
 
-import pynvml
-
-from perseus_ds.device.nvml import nvml_errors
+from perseus_ds.device.driver import Driver
 from perseus_ds.messages import PerseusError
 
-__all__ = ["nvml_handle"]
+__all__ = ["gpu_index"]
 
 
-def nvml_handle(cuda_index: int, uuid: str | None = None, pci_bus_id: str | None = None) -> Any:
-    """Return NVML's handle of a CUDA device.
+def gpu_index(driver: Driver, cuda_index: int, uuid: str | None = None) -> int:
+    """Return the driver's index of a CUDA device.
 
     Args:
+        driver: The started driver.
         cuda_index: CUDA's index of the device in this process.
-        uuid: The device's UUID, with or without ``GPU-``, where CUDA could be asked: the surest way.
-        pci_bus_id: The device's PCI bus id, likewise.
+        uuid: The device's UUID, with or without the vendor's prefix, if CUDA knows it: the most reliable way.
 
     Returns:
-        The handle. Without UUID and bus id, ``CUDA_VISIBLE_DEVICES`` is followed.
+        The index. Without a UUID it follows ``CUDA_VISIBLE_DEVICES``.
 
     Raises:
-        PerseusError: No such GPU, a MIG slice, or an index that could mean two different GPUs.
+        PerseusError: No such GPU, a part of one, or an ambiguous index.
     """
-    if uuid or pci_bus_id:
-        with nvml_errors(f"GPU {uuid or pci_bus_id}", "find it in NVML"):
-            if uuid:
-                return _handle_by_uuid(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-            return pynvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id)
+    if uuid:
+        return driver.find(uuid)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     entries = [entry.strip() for entry in visible.split(",") if entry.strip()] if visible else None
     if entries is None:
-        return _handle_by_index(cuda_index)
+        return _checked(driver, cuda_index)
     if cuda_index >= len(entries):
         raise PerseusError("gpu-not-visible", index=cuda_index, visible=visible)
     entry = entries[cuda_index]
-    if entry.isdigit():
-        return _handle_by_index(int(entry))
-    with nvml_errors(f"GPU {entry}", "find it in NVML"):
-        return _handle_by_uuid(entry)
+    return _checked(driver, int(entry)) if entry.isdigit() else driver.find(entry)
 
 
-def _handle_by_uuid(uuid: str) -> Any:
-    """Find a GPU by its UUID or, as CUDA allows, by the UUID's beginning."""
-    if uuid.startswith("MIG-"):
-        raise PerseusError("nvml-mig", gpu=uuid)
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        if pynvml.nvmlDeviceGetUUID(handle).lower().startswith(uuid.lower()):
-            return handle
-    raise PerseusError("gpu-not-found", gpu=uuid)
-
-
-def _handle_by_index(index: int) -> Any:
-    """Find a GPU by its place in PCI order, which is CUDA's unless it sorts different models by speed."""
-    with nvml_errors(f"GPU {index}", "find it in NVML"):
-        count = pynvml.nvmlDeviceGetCount()
-        if index >= count:
-            raise PerseusError("gpu-not-found", gpu=index)
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
-        names = {pynvml.nvmlDeviceGetName(handle) for handle in handles}
-    if len(names) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        raise PerseusError("gpu-order", index=index, names=", ".join(sorted(names)))
-    return handles[index]
+def _checked(driver: Driver, index: int) -> int:
+    """Return a place in PCI order, CUDA's order unless it sorts different models by speed."""
+    models = driver.models()
+    if index >= len(models):
+        raise PerseusError("gpu-not-found", gpu=index)
+    if len(set(models)) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        raise PerseusError("gpu-order", index=index, names=", ".join(sorted(set(models))))
+    return index

@@ -1,4 +1,4 @@
-"""What trainer and keeper say to each other: small records over a socket pair that keeps message borders."""
+"""Messages between trainer and keeper: small records over a socket pair that preserves message borders."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["MESSAGE_BYTES", "RESET", "Request", "Sample", "Switch", "decode", "encode"]
+__all__ = ["MESSAGE_BYTES", "RESET", "Pace", "Request", "Sample", "Switch", "decode", "decode_order", "encode"]
 
 RESET = 0
-"""In place of a clock in a request: give the clocks back."""
+"""Instead of a clock in a request: reset the clocks."""
 
 MESSAGE_BYTES = 65536
 """Longest message of a keeper."""
 
-_REQUEST = struct.Struct("<id")
+_REQUEST = struct.Struct("<idd")
+_PACE = struct.Struct("<d")
 _SAMPLE = struct.Struct("<cdddiq")
 _SWITCH = struct.Struct("<cdddiii")
 _TEXT = struct.Struct("<cI")
 
 
 class Request(NamedTuple):
-    """A clock that the trainer asks for.
+    """A clock request of the trainer.
 
     Attributes:
         mhz: SM clock, or ``RESET``.
-        requested_s: When, on the monotonic clock.
+        requested_s: Time of the request, on the monotonic clock.
+        not_before_s: Earliest time to ask the driver, on the monotonic clock; 0: at once.
     """
 
     mhz: int
     requested_s: float
+    not_before_s: float = 0.0
 
     def pack(self) -> bytes:
         """Return the message."""
@@ -42,15 +45,29 @@ class Request(NamedTuple):
         return cls(*_REQUEST.unpack(message))
 
 
-class Sample(NamedTuple):
-    """The energy counter where it changed, and the GPU's state then.
+class Pace(NamedTuple):
+    """How often the keeper shall read the GPU from now on.
 
     Attributes:
-        time_s: When it changed: the middle between two readings, on the monotonic clock.
-        energy_j: What it shows since, continued over counter restarts.
+        poll_s: Interval between two readings.
+    """
+
+    poll_s: float
+
+    def pack(self) -> bytes:
+        """Return the message."""
+        return _PACE.pack(*self)
+
+
+class Sample(NamedTuple):
+    """A change of the energy counter, and the GPU's state at that time.
+
+    Attributes:
+        time_s: Time of the change: the middle between two readings, on the monotonic clock.
+        energy_j: Value from then on, continued over counter restarts.
         uncertainty_s: Half the time between the two readings.
         sm_clock_mhz: SM clock read back.
-        throttle_reasons: NVML's bit mask.
+        throttle_reasons: Bits of ``Throttle``.
     """
 
     time_s: float
@@ -61,15 +78,15 @@ class Sample(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """What became of a clock request.
+    """The result of a clock request.
 
     Attributes:
-        requested_s: When the trainer asked.
-        applied_s: When the driver had accepted it.
-        reached_s: When the SM clock was first read back as asked for; NaN: not before the next one, or never.
-        mhz: Clock asked for.
-        actual_mhz: Clock last read back; 0 when none was.
-        superseded: Older requests that this one overtook in the pipe.
+        requested_s: Time of the trainer's request.
+        applied_s: Time of the driver's acceptance.
+        reached_s: Time of the first reading of the requested SM clock; NaN: not before the next request, or never.
+        mhz: Requested clock.
+        actual_mhz: Last clock read back; 0 without any.
+        superseded: Older requests cancelled or replaced before they reached the driver.
     """
 
     requested_s: float
@@ -80,8 +97,13 @@ class Switch(NamedTuple):
     superseded: int
 
 
+def decode_order(message: bytes) -> Request | Pace:
+    """Read a message of the trainer."""
+    return Pace(*_PACE.unpack(message)) if len(message) == _PACE.size else Request.unpack(message)
+
+
 def encode(record: Sample | Switch | dict[str, Any]) -> bytes:
-    """Return a keeper's record as bytes, which may be joined; dictionaries travel as JSON."""
+    """Return a keeper's record as bytes, which may be concatenated; dictionaries travel as JSON."""
     if isinstance(record, Sample):
         return _SAMPLE.pack(b"S", *record)
     if isinstance(record, Switch):

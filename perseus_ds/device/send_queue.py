@@ -1,4 +1,4 @@
-"""What a keeper has to say, on its way to the trainer."""
+"""The keeper's records on their way to the trainer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BACKLOG = 200_000  # half an hour at 100 records per second
 
 
 class SendQueue:
-    """Records for the trainer. Never blocks; the oldest are lost when it does not listen for very long.
+    """Records for the trainer. It never blocks; if the trainer stops reading for long, the oldest records are lost.
 
     Args:
         pipe: Socket to the trainer.
@@ -41,7 +41,7 @@ class SendQueue:
             self.put({"notice": line})
 
     def flush(self) -> None:
-        """Send what has gathered, many records in a message: a socket holds few messages, however short."""
+        """Send all queued records, many per message: a socket holds few messages, however short."""
         with self._lock, suppress(OSError):
             while self._unsent or self._records:
                 while self._records and len(self._unsent) + len(self._records[0]) <= MESSAGE_BYTES:
@@ -50,7 +50,7 @@ class SendQueue:
                 self._unsent = b""
 
     def close(self) -> None:
-        """Send the rest; a trainer that is gone cannot be told, so its terminal is."""
+        """Send the rest; if the trainer is gone, print the messages on its terminal."""
         self.flush()
         if self._unsent or self._records:
             with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Watches one GPU: when its energy counter moves, and whether it reaches the clocks it was asked for."""
+"""Watches one GPU: the changes of its energy counter, and whether it reaches the requested clocks."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
-from perseus_ds.device.gpu import Gpu, is_reached, throttle_text
+from perseus_ds.device.driver import DriverError, Gpu, is_reached
 from perseus_ds.device.protocol import RESET, Sample, Switch
 from perseus_ds.device.send_queue import SendQueue
-from perseus_ds.messages import PerseusError, user_message
+from perseus_ds.messages import user_message
 
 __all__ = ["Watcher"]
 
@@ -20,62 +20,66 @@ _FLUSH_S = 0.05
 
 
 class _Reading(NamedTuple):
-    """The energy counter, and when it was asked for."""
+    """A reading of the energy counter, and its time."""
 
     energy_j: float
     begin_s: float
 
 
 class Watcher:
-    """Reads a GPU over and over, on a thread of its own, and puts what changes into the send_queue.
+    """Reads a GPU repeatedly on a thread of its own, and puts changes into the send queue.
 
     Args:
         gpu: The GPU.
-        send_queue: Where samples, switches and messages go.
-        calibration: What the GPU's model is like.
+        send_queue: Receives samples, switches and messages.
+        calibration: Constants of the GPU's model.
+        poll_s: Time between two readings.
+
+    Attributes:
+        poll_s: As given; may change at any time.
     """
 
-    def __init__(self, gpu: Gpu, send_queue: SendQueue, calibration: Calibration) -> None:
+    def __init__(self, gpu: Gpu, send_queue: SendQueue, calibration: Calibration, poll_s: float) -> None:
+        self.poll_s = poll_s
         self._gpu = gpu
         self._send_queue = send_queue
         self._calibration = calibration
         self._expected: Switch | None = None
         self._expected_lock = threading.Lock()
         self._last: _Reading | None = None
-        self._moved_s = 0.0
+        self._moved_s = self._looked_s = 0.0
         self._restarted_at_j = 0.0
 
     def expect(self, switch: Switch) -> None:
-        """Look from now on for this switch's clock; the one before is reported as not seen."""
+        """Watch for this switch's clock from now on; report the previous one as not seen."""
         with self._expected_lock:
             before, self._expected = self._expected, switch
         if before is not None:
             self._send_queue.put(before)
 
     def tell(self, code: str, **values: object) -> None:
-        """Put a catalogue message about this GPU into the send_queue, once per code."""
+        """Put a catalogue message about this GPU into the send queue, once per code."""
         self._send_queue.tell(code, user_message(code, gpu=f"{self._gpu.name} {self._gpu.uuid}", **values))
 
-    def watch(self, poll_s: float, stopping: threading.Event) -> None:
-        """Read the GPU until told to stop.
+    def watch(self, stopping: threading.Event) -> None:
+        """Read the GPU until stopped.
 
         Args:
-            poll_s: Time between two looks.
             stopping: Ends it.
         """
         flushed_s = 0.0
-        while not stopping.wait(poll_s):
+        while not stopping.wait(self.poll_s):
             for look in (self._read_counter, self._read_back):
                 try:
                     look()
-                except PerseusError as error:
+                except DriverError as error:
                     self._send_queue.tell(error.code, str(error))
             if time.monotonic() - flushed_s >= _FLUSH_S:
                 flushed_s = time.monotonic()
                 self._send_queue.flush()
 
     def _read_counter(self) -> None:
-        """See whether the energy counter has moved."""
+        """Check whether the energy counter has moved."""
         begin_s = time.monotonic()
         energy_j = self._gpu.energy_j()
         now_s = time.monotonic()
@@ -89,28 +93,33 @@ class Watcher:
         if energy_j < last.energy_j:
             self.tell("counter-restarted", lost_j=last.energy_j - energy_j)
             self._restarted_at_j += last.energy_j
-        middle_s = (last.begin_s + now_s) / 2.0
-        self._send_queue.put(Sample(middle_s, energy_j + self._restarted_at_j, now_s - middle_s, *self._clock()))
+        # It moves once per period: between rare readings, the latest move is a recent one.
+        gap_s = now_s - last.begin_s
+        doubt_s = min(gap_s, self._calibration.counter_period_s or gap_s) / 2.0
+        self._send_queue.put(Sample(now_s - doubt_s, energy_j + self._restarted_at_j, doubt_s, *self._clock()))
 
     def _clock(self) -> tuple[int, int]:
-        """Return SM clock and throttle reasons, zeros where they cannot be read."""
+        """Return SM clock and throttle reasons, zeros if unreadable."""
         try:
-            return self._gpu.sm_clock_mhz(), self._gpu.throttle_reasons()
-        except PerseusError as error:
+            return self._gpu.sm_clock_mhz(), self._gpu.throttle()
+        except DriverError as error:
             self._send_queue.tell(error.code, str(error))
             return 0, 0
 
     def _read_back(self) -> None:
-        """See whether the clock asked for has been reached."""
+        """Check whether the requested clock has been reached."""
         switch = self._expected
         if switch is None or switch.mhz == RESET:
             return
         actual_mhz, now_s = self._gpu.sm_clock_mhz(), time.monotonic()
-        if is_reached(actual_mhz, switch.mhz):
-            seen = switch._replace(reached_s=now_s, actual_mhz=actual_mhz)
+        looked_s, self._looked_s = self._looked_s, now_s
+        if is_reached(self._gpu, actual_mhz, switch.mhz):
+            # It came between the last look and this one.
+            before_s = max(looked_s, switch.applied_s)
+            seen = switch._replace(reached_s=(before_s + now_s) / 2.0, actual_mhz=actual_mhz)
         elif now_s - switch.applied_s > max(_UNREACHED_S, 5.0 * self._calibration.switch_latency_s):
             seen = switch._replace(actual_mhz=actual_mhz)
-            reason = throttle_text(self._gpu.throttle_reasons())
+            reason = self._gpu.throttle().text
             self.tell("clock-not-reached", mhz=switch.mhz, actual_mhz=actual_mhz, reason=reason)
         else:
             return

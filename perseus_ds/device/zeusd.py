@@ -1,6 +1,6 @@
-"""Clocks through zeusd, the privileged daemon of the Zeus project, for users who may not set them themselves.
+"""Clocks through zeusd, the privileged daemon of the Zeus project, for users without the permission.
 
-Routes as of zeusd 0.5.0. zeusd has no lease and resets nothing when its client is gone: the keeper does.
+The routes are those of zeusd 0.5.0. zeusd resets nothing when its client ends, so the keeper does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import socket
 from contextlib import closing
 from urllib.parse import urlencode
 
-from perseus_ds.device.gpu import DEFAULT_ZEUSD_ADDRESS
-from perseus_ds.device.nvml import NvmlGpu
+from perseus_ds.device.driver import DriverError, Gpu, NotPermitted
 from perseus_ds.device.observe import ObservedGpu
-from perseus_ds.messages import PerseusError
 
 __all__ = ["ZeusdGpu", "ask_zeusd"]
 
@@ -36,20 +34,18 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class ZeusdGpu(ObservedGpu):
-    """Reads through NVML, which needs no privilege, and sets clocks through zeusd; see ``Gpu``."""
+    """Reads through the driver, which needs no privilege, and sets clocks through zeusd; see ``Gpu``."""
 
     sets_clocks = True
 
-    def __init__(self, gpu: NvmlGpu, address: str = DEFAULT_ZEUSD_ADDRESS) -> None:
+    def __init__(self, gpu: Gpu, address: str) -> None:
         """Prepare; nothing is sent yet.
 
         Args:
-            gpu: The GPU through NVML.
+            gpu: The GPU through its driver.
             address: UNIX socket, or ``host:port``.
         """
         super().__init__(gpu)
-        self._nvml_index = gpu.nvml_index
-        self._pci_bus_id = gpu.pci_bus_id
         self._zeusd_index: int | None = None
         self._address = address
 
@@ -62,7 +58,7 @@ class ZeusdGpu(ObservedGpu):
         self._post("reset_gpu_locked_clocks")
 
     def _index(self) -> int:
-        """Return the GPU's number in zeusd, found by PCI address: in a container it is not NVML's."""
+        """Return the GPU's number in zeusd, found by PCI address: in a container it differs from the driver's."""
         if self._zeusd_index is None:
             status, body = self._exchange("GET", "/discover")
             try:
@@ -70,20 +66,20 @@ class ZeusdGpu(ObservedGpu):
                 places = {_pci_place(gpu["pci_address"]): int(gpu["id"]) for gpu in gpus if "pci_address" in gpu}
             except (ValueError, KeyError, TypeError) as error:
                 raise self._refused("/discover", status, body) from error
-            if places and _pci_place(self._pci_bus_id) not in places:
-                raise PerseusError("zeusd-unknown-gpu", address=self._address, pci_bus_id=self._pci_bus_id)
-            self._zeusd_index = places.get(_pci_place(self._pci_bus_id), self._nvml_index)
+            if places and _pci_place(self.pci_bus_id) not in places:
+                raise DriverError("zeusd-unknown-gpu", address=self._address, pci_bus_id=self.pci_bus_id)
+            self._zeusd_index = places.get(_pci_place(self.pci_bus_id), self.index)
         return self._zeusd_index
 
-    def _refused(self, action: str, status: int, body: str) -> PerseusError:
-        return PerseusError("zeusd-refused", address=self._address, action=action, status=status, detail=body)
+    def _refused(self, action: str, status: int, body: str) -> DriverError:
+        return DriverError("zeusd-refused", address=self._address, action=action, status=status, detail=body)
 
     def _post(self, route: str, **query: int) -> None:
-        """Send one command for this GPU and wait until it is carried out."""
+        """Send one command for this GPU and wait for its result."""
         parameters = urlencode({"gpu_ids": self._index(), **query, "block": "true"})
         status, body = self._exchange("POST", f"/gpu/{route}?{parameters}")
         if status == 401:
-            raise PerseusError("zeusd-token", address=self._address, detail=body)
+            raise NotPermitted("zeusd-token", address=self._address, detail=body)
         if status != 200:
             raise self._refused(route, status, body)
 
@@ -92,18 +88,18 @@ class ZeusdGpu(ObservedGpu):
 
 
 def ask_zeusd(address: str, method: str, path: str) -> tuple[int, str]:
-    """Send one request, over a connection of its own: the daemon may have been restarted.
+    """Send one request over its own connection: the daemon may have restarted.
 
     Args:
         address: UNIX socket, or ``host:port``.
         method: HTTP method.
-        path: PlanSet and query.
+        path: Path and query.
 
     Returns:
         HTTP status and body.
 
     Raises:
-        PerseusError: zeusd does not answer.
+        DriverError: zeusd does not answer.
     """
     token = os.environ.get("ZEUSD_TOKEN")
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -113,7 +109,7 @@ def ask_zeusd(address: str, method: str, path: str) -> tuple[int, str]:
             response = connection.getresponse()
             return response.status, response.read().decode(errors="replace").strip()
     except (http.client.HTTPException, OSError, ValueError) as error:
-        raise PerseusError("zeusd-unreachable", address=address, detail=error) from error
+        raise DriverError("zeusd-unreachable", address=address, detail=error) from error
 
 
 def _connection(address: str) -> http.client.HTTPConnection:
@@ -123,5 +119,5 @@ def _connection(address: str) -> http.client.HTTPConnection:
 
 
 def _pci_place(address: str) -> tuple[int, ...]:
-    """Return domain, bus, device and function of a PCI address, however many zeros it is written with."""
+    """Return domain, bus, device and function of a PCI address, with any number of leading zeros."""
     return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))

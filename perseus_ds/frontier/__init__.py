@@ -1,6 +1,6 @@
-"""The exact time-energy frontier of a pipeline, and plans that GPUs can run.
+"""The exact time-energy frontier of a pipeline, and plans for real GPU clocks.
 
-``solve(Problem(dag, profile, blocking_power_w))`` gives a ``Frontier``; ``frontier.plan(t_s)`` a ``Plan``.
+``solve(Problem(dag, profile, blocking_power_w))`` returns a ``Frontier``; ``frontier.plan(t_s)`` returns a ``Plan``.
 Imports neither torch nor pynvml.
 """
 

@@ -1,9 +1,9 @@
-"""What others do, as planners on the same DAG, with the same accounting.
+"""Other systems as planners on the same DAG, with the same accounting.
 
 - ``max``: every instruction at its highest frequency.
-- ``envpipe``: EnvPipe (ATC '23): the outer envelope (the last stage, the first micro-batch's way in and the
-  last one's way out) stays at the highest frequency; every other stage gets one lower frequency for the rest,
-  as low as leaves the iteration time alone.
+- ``envpipe``: EnvPipe (ATC '23). The outer envelope stays at the highest frequency: the last stage, the first
+  micro-batch's way in and the last one's way out. Every other stage gets one lower frequency for the rest, as low as
+  possible at the same iteration time.
 - ``zeus-global``: one frequency for all stages (Zeus, NSDI '23).
 - ``zeus-per-stage``: one frequency per stage that balances the stages' forward times (Perseus, section 6.1).
 """
@@ -30,7 +30,7 @@ def max_frequencies(problem: Problem) -> IntArray:
 
 
 def baseline_plans(problem: Problem, planner: str) -> list[Plan]:
-    """Return the plans that a planner of ``BASELINES`` can choose from, fastest first, Pareto-optimal only."""
+    """Return the Pareto-optimal plans of a planner in ``BASELINES``, fastest first."""
     plans = [evaluate(problem, frequencies) for frequencies in BASELINES[planner](problem)]
     best: list[Plan] = []
     for plan in sorted(plans, key=lambda plan: (plan.time_s, plan.energy_j)):
@@ -44,14 +44,14 @@ def _max(problem: Problem) -> list[IntArray]:
 
 
 def _zeus_global(problem: Problem) -> list[IntArray]:
-    """Every frequency that all curves have."""
+    """Every frequency common to all curves."""
     shared = set.intersection(*({p.frequency_mhz for p in problem.profile.curve(key)} for key in problem.keys))
     count = len(problem.dag.instructions)
     return [np.full(count, mhz, dtype=np.int64) for mhz in sorted(shared, reverse=True)] or _max(problem)
 
 
 def _zeus_per_stage(problem: Problem) -> list[IntArray]:
-    """For every forward time that some stage has: each stage's lowest frequency that is no slower."""
+    """For each forward time of any stage, every stage's lowest frequency that is at least as fast."""
     forward = {
         stage: {p.frequency_mhz: p.time_s for p in problem.profile.curve(key)}
         for key in problem.keys
@@ -69,7 +69,7 @@ def _zeus_per_stage(problem: Problem) -> list[IntArray]:
 
 
 def _envpipe(problem: Problem) -> list[IntArray]:
-    """Lower stage by stage, from the last but one to the first, while the makespan stays."""
+    """Lower one stage at a time, from the last but one to the first, at a constant makespan."""
     instructions = problem.dag.instructions
     frequencies = max_frequencies(problem)
     limit_s = problem.dag.makespan(instruction_points(problem, frequencies)[0]) * (1 + 1e-9)

@@ -1,12 +1,12 @@
 """The paper's large-scale study: many pipelines, some of them stragglers (Perseus, SOSP '24, section 6.3).
 
-Every pipeline runs the same plan; a straggler takes ``slowdown`` times as long and uses as many times the
-energy. All wait for the slowest, at blocking power.
+Every pipeline runs the same plan. A straggler takes ``slowdown`` times as long and uses ``slowdown`` times the
+energy. All pipelines wait for the slowest, at blocking power.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perseus_ds.frontier.baselines import BASELINES, baseline_plans, max_frequencies
@@ -18,16 +18,16 @@ __all__ = ["Emulation", "emulate", "job_energy_j"]
 
 @dataclass(frozen=True)
 class Emulation:
-    """Savings of one job. Fractions of the energy with every instruction at its highest frequency.
+    """Savings of one job, as fractions of the energy with every instruction at its highest frequency.
 
     Attributes:
         saving_intrinsic: Without stragglers, at the frontier's fastest iteration time.
         saving_total: With the stragglers.
-        t_opt_s: Iteration time that the other pipelines are planned for.
+        t_opt_s: Planned iteration time of the other pipelines.
         t_straggler_s: Iteration time of the slowest pipeline.
         baseline_j: Energy of the whole job's iteration with stragglers, highest frequencies.
         planned_j: The same with Perseus.
-        planners: ``saving_intrinsic`` and ``saving_total`` of each other planner, which does not react.
+        planners: ``saving_intrinsic`` and ``saving_total`` of each other planner, without a response to stragglers.
     """
 
     saving_intrinsic: float
@@ -39,20 +39,27 @@ class Emulation:
     planners: dict[str, dict[str, float]]
 
 
-def emulate(frontier: Frontier, pipelines: int, slowdowns: Sequence[float]) -> Emulation:
-    """Work a job's savings out.
+def emulate(
+    frontier: Frontier,
+    pipelines: int,
+    slowdowns: Sequence[float],
+    plan_at: Callable[[float], Plan] | None = None,
+) -> Emulation:
+    """Compute the savings of a job.
 
     Args:
         frontier: One pipeline's.
-        pipelines: How many run side by side, stragglers included.
+        pipelines: Number of parallel pipelines, including stragglers.
         slowdowns: Of each straggler, 1 or more, at most ``pipelines`` of them.
+        plan_at: Makes the plan for an iteration time; default: ``frontier.plan``.
     """
+    plan_at = plan_at or frontier.plan
     problem = frontier.problem
     fastest = frontier.t_min_s
     straggler_s = fastest * max(slowdowns, default=1.0)
     t_opt_s = frontier.clamp(straggler_s)
     highest = evaluate(problem, max_frequencies(problem))
-    own, others = frontier.plan(fastest), frontier.plan(t_opt_s)
+    own, others = plan_at(fastest), plan_at(t_opt_s)
 
     def savings(own: Plan, others: Plan) -> dict[str, float]:
         base_j = job_energy_j(frontier, highest, highest, pipelines, slowdowns, straggler_s)
@@ -86,11 +93,11 @@ def job_energy_j(
 
     Args:
         frontier: One pipeline's.
-        own: What stragglers run, stretched.
-        others: What all other pipelines run.
-        pipelines: How many there are.
+        own: Plan of the stragglers, stretched.
+        others: Plan of all other pipelines.
+        pipelines: Number of pipelines.
         slowdowns: Of each straggler.
-        end_s: When the slowest pipeline ends.
+        end_s: End of the slowest pipeline.
     """
     waiting_w = frontier.problem.energy_j(0.0, 1.0)
 

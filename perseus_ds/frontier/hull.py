@@ -1,7 +1,7 @@
-"""From measured points to what a planner may choose: Pareto options and their lower convex hull.
+"""From measured points to a planner's choices: Pareto options and their lower convex hull.
 
-Energies here are effective: energy minus blocking power times duration, because a GPU that is not computing
-blocks anyway (Perseus, SOSP '24, section 4.2). They may be negative; what is reported to users never is.
+Energies here are effective: energy minus blocking power times duration, because an idle GPU still draws blocking
+power (Perseus, SOSP '24, section 4.2). They may be negative; the energies reported to users never are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Options:
-    """The choices of one curve that no other choice beats in both time and effective energy.
+    """The Pareto-optimal choices of one curve in time and effective energy.
 
     All arrays have shape (options,), times ascending and effective energies descending.
 
@@ -30,7 +30,7 @@ class Options:
         time_s: Durations.
         effective_j: Effective energies.
         hull: Indices of the options on the lower convex hull, first and last included.
-        error_j: How far, at most, the chords over ``hull`` lie above the full hull; 0 unless thinned.
+        error_j: Largest distance of the chords over ``hull`` above the full hull; 0 unless thinned.
     """
 
     frequency_mhz: NDArray[np.int64]
@@ -41,11 +41,11 @@ class Options:
 
 
 def pareto_options(points: Sequence[ProfilePoint], blocking_power_w: float, tolerance: float = 0.0) -> Options:
-    """Return the Pareto options of a measured curve; any noise and any order will do.
+    """Return the Pareto options of a measured curve, in any order and with any noise.
 
     Args:
         points: At least one point.
-        blocking_power_w: Power of a GPU that waits.
+        blocking_power_w: Power of a waiting GPU.
         tolerance: Allowed error of the hull, relative to the curve's least measured energy.
     """
     rows = np.array([(p.frequency_mhz, p.time_s, p.energy_j) for p in points], dtype=np.float64)
@@ -83,12 +83,12 @@ def lower_hull(times: FloatArray, energies: FloatArray) -> NDArray[np.int64]:
 def thin_hull(
     times: FloatArray, energies: FloatArray, hull: NDArray[np.int64], allowed_j: float
 ) -> tuple[NDArray[np.int64], float]:
-    """Leave out hull points while the chords stay within ``allowed_j`` of the hull.
+    """Drop hull points while the chords stay within ``allowed_j`` of the hull.
 
-    From each kept point the farthest next one is taken (greedy, O(points²)).
+    Each kept point is followed by the farthest possible one (greedy, O(points²)).
 
     Returns:
-        The indices kept, and the largest error in joules, at most ``allowed_j``.
+        The kept indices, and the largest error in joules, at most ``allowed_j``.
     """
     x, y = times[hull], energies[hull]
     kept, worst, at = [0], 0.0, 0

@@ -1,7 +1,7 @@
 """Compiles the solver's kernels: ``python -m perseus_ds.frontier.kernels``.
 
-numba keeps them on disk, so this takes some 20 s once per machine and a second from then on. It holds the
-interpreter's lock meanwhile, so a trainer has it done in another process.
+numba stores them on disk. The compilation takes about 20 s once per machine, and a second from then on. It holds the
+GIL meanwhile, so a trainer runs it in another process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from perseus_ds import isolated
 from perseus_ds.frontier.flow import advance
+from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.solver import solve
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
@@ -34,14 +35,15 @@ def compile_kernels() -> None:
     frontier = solve(Problem(schedule_dag("1f1b", 2, 2), profile, blocking_power_w=75.0))
     middle_s = (frontier.t_min_s + frontier.t_star_s) / 2
     frontier.plan(middle_s)
-    switch_aware_plan(frontier, middle_s, SwitchCost(latency_s=0.01))
+    switch_aware_plan(frontier, middle_s, SwitchCost(penalty_j=0.1))
+    on_time_plan(frontier, middle_s, jitter_s=0.01)
 
 
 def compile_isolated() -> None:
-    """Have the kernels compiled by another process, and wait for it; nothing to do where that was done before."""
-    if _are_kept():
-        return
+    """Let another process compile the kernels, and wait for it; does nothing once that is done."""
     try:
+        if _are_kept():
+            return
         subprocess.run(
             isolated.command("perseus_ds.frontier.kernels"),
             stdin=subprocess.DEVNULL,
@@ -56,12 +58,23 @@ def compile_isolated() -> None:
 
 
 def _are_kept() -> bool:
-    """Whether numba keeps the largest kernel, made from the present source."""
-    source_s = Path(__file__).with_name("flow.py").stat().st_mtime
-    kept = Path(advance.stats.cache_path or "").glob("flow.advance-*.nbi")
-    return any(index.stat().st_mtime > source_s for index in kept)
+    """Whether numba keeps the largest kernel, and none that is stale."""
+    _forget_stale()
+    return any(Path(advance.stats.cache_path or "").glob("flow.advance-*.nbi"))
+
+
+def _forget_stale() -> None:
+    """Forget kernels that are older than any source.
+
+    numba looks at a kernel's own file only, not at those of the kernels that it calls.
+    """
+    newest_s = max(source.stat().st_mtime for source in Path(__file__).parent.glob("*.py"))
+    for index in Path(advance.stats.cache_path or "").glob("*.nbi"):
+        if index.stat().st_mtime < newest_s:
+            index.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
     os.nice(_NICENESS)
+    _forget_stale()  # before numba loads any: it would take them for good
     compile_kernels()

@@ -1,9 +1,9 @@
 """The flow network of a pipeline: one arc per instruction, constant and real dependency.
 
-Every node of the DAG is an arc from its begin to its end; a dependency joins an end with a begin. Where the
-end has no other successor or the begin no other predecessor the two are one network node (the energy of an
-instruction is flat beyond its slowest option, so it may as well last until then). Other dependencies are
-arcs of length 0. See ``flow`` for what is solved on it.
+Every node of the DAG is an arc from its begin to its end; a dependency joins an end with a begin. If the end has no
+other successor or the begin no other predecessor, both become one network node. An instruction may last until then,
+because its energy is flat beyond its slowest option. Other dependencies are arcs of length 0. ``flow`` solves the
+network.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _FINE = 1e15  # whole numbers up to here: rounding never shows, float64 is exact
 class Network:
     """Arcs between the begins and ends of a DAG's nodes. Times in ticks, flows and powers in quanta.
 
-    An arc's staircase is a run of vertices, times ascending: ``vertex_time[v]`` is a length and
-    ``vertex_power[v]`` the most flow it carries at that length; the first carries any flow, and a sentinel of
+    An arc's staircase is a run of breakpoints, times ascending. ``breakpoint_time[b]`` is a length, and
+    ``breakpoint_power[b]`` the largest flow at that length. The first breakpoint carries any flow. A sentinel of
     infinite length and no flow ends the run.
 
     Attributes:
@@ -40,9 +40,9 @@ class Network:
         nodes: Number of network nodes; 0 is the iteration's begin, ``nodes - 1`` its end.
         tail: Arc begins, shape (arcs,); the first arcs are the DAG's nodes in their order.
         head: Arc ends, shape (arcs,).
-        last: Each arc's last vertex before the sentinel, shape (arcs,).
-        vertex_time: Shape (vertices,).
-        vertex_power: Shape (vertices,).
+        last: Each arc's last breakpoint before the sentinel, shape (arcs,).
+        breakpoint_time: Shape (breakpoints,).
+        breakpoint_power: Shape (breakpoints,).
         slowest: Potentials (start times) with every instruction at its slowest option, shape (nodes,).
     """
 
@@ -52,8 +52,8 @@ class Network:
     tail: IntArray
     head: IntArray
     last: IntArray
-    vertex_time: IntArray
-    vertex_power: IntArray
+    breakpoint_time: IntArray
+    breakpoint_power: IntArray
     slowest: IntArray
 
 
@@ -74,13 +74,13 @@ def build_network(dag: PipelineDag, curves: Sequence[Options], curve_of: IntArra
     runs = [_staircase(curve, tick_s, quantum_w) for curve in curves]
     runs += [([ticks], [UNBOUNDED]) for ticks in (*fixed, 0)]
     last_of_run = np.cumsum([len(times) + 1 for times, _ in runs]) - 2
-    vertex_time = np.array([t for times, _ in runs for t in (*times, UNBOUNDED)], dtype=np.int64)
-    vertex_power = np.array([p for _, powers in runs for p in (*powers, 0)], dtype=np.int64)
+    breakpoint_time = np.array([t for times, _ in runs for t in (*times, UNBOUNDED)], dtype=np.int64)
+    breakpoint_power = np.array([p for _, powers in runs for p in (*powers, 0)], dtype=np.int64)
 
     begins, ends, free = _network_nodes(dag)
     run_of_node = np.concatenate((curve_of, np.arange(len(curves), len(runs) - 1)))
     last = last_of_run[np.concatenate((run_of_node, np.full(len(free), len(runs) - 1)))]
-    potential = _potentials(dag, begins, ends, vertex_time[last[: dag.nodes]])
+    potential = _potentials(dag, begins, ends, breakpoint_time[last[: dag.nodes]])
 
     # Numbered by start time: neighbours in time are neighbours in memory.
     present = np.unique(np.concatenate((begins, ends, [2 * dag.nodes, 2 * dag.nodes + 1])))
@@ -94,8 +94,8 @@ def build_network(dag: PipelineDag, curves: Sequence[Options], curve_of: IntArra
         rank[np.concatenate((begins, ends[free[:, 0]]))],
         rank[np.concatenate((ends, begins[free[:, 1]]))],
         last,
-        vertex_time,
-        vertex_power,
+        breakpoint_time,
+        breakpoint_power,
         potential[present],
     )
 
@@ -106,7 +106,7 @@ def _power_of_ten(value: float) -> float:
 
 
 def _staircase(curve: Options, tick_s: float, quantum_w: float) -> tuple[list[int], list[int]]:
-    """Vertices of one curve: lengths in ticks ascending, and the most flow in quanta at each."""
+    """Breakpoints of one curve: lengths in ticks ascending, and the most flow in quanta at each."""
     times = np.floor(curve.time_s[curve.hull] / tick_s).astype(np.int64).tolist()
     energies = (curve.effective_j[curve.hull] / (tick_s * quantum_w)).tolist()
     steepest = int(_STEEPEST_W / quantum_w)

@@ -1,135 +1,230 @@
-"""What to optimise for: the iteration time on the frontier that an objective asks for, and its plan."""
+"""Objectives: each one determines a target iteration time on a frontier, and a plan.
+
+Those with a limit on time are here, those with a limit on power in ``power_objectives``, their written forms in
+``objective_forms``.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.solver import Frontier
 from perseus_ds.messages import PerseusError
 
-__all__ = ["Objective", "parse_objective", "plan_for", "target_time_s"]
+__all__ = [
+    "ROUNDING",
+    "Deadline",
+    "MinEnergy",
+    "MinTime",
+    "Objective",
+    "Slowdown",
+    "TimeEnergyCurve",
+    "TimeObjective",
+    "average_power_w",
+]
 
-ObjectiveName = Literal["min_time", "slowdown", "deadline", "min_energy", "power_cap"]
-_WITH_VALUE: tuple[ObjectiveName, ...] = ("slowdown", "deadline", "power_cap")
-_WITHOUT: tuple[ObjectiveName, ...] = ("min_time", "min_energy")
-_ATTEMPTS = 40
+ROUNDING = 1e-9
+"""Relative difference that means nothing: that of sums of floats in another order."""
+
+
+class TimeEnergyCurve(Protocol):
+    """What an objective needs to know: a ``Frontier``, or the plans that a job holds."""
+
+    @property
+    def t_min_s(self) -> float:
+        """The fastest iteration time."""
+        ...
+
+    @property
+    def times_s(self) -> NDArray[np.float64]:
+        """Iteration times between which energies are linear."""
+        ...
+
+    def lower_bound_j(self, t_s: float) -> float:
+        """Return the least energy within an iteration time."""
+        ...
+
+    def clamp(self, t_s: float) -> float:
+        """Return the time, or the nearer end of the curve."""
+        ...
 
 
 @dataclass(frozen=True)
-class Objective:
-    """An objective and its value.
+class Objective(ABC):
+    """An optimisation goal.
 
     Attributes:
-        name: ``min_time``: no slower than the fastest. ``slowdown``: at most ``value`` times that.
-            ``deadline``: at most ``value`` seconds. ``min_energy``: whatever time takes least energy.
-            ``power_cap``: the fastest whose pipeline draws ``value`` watts at most, averaged over the iteration.
-        value: See ``name``; unused otherwise.
+        name: The objective's name in text.
+        key: Its key in the configuration and in JSON.
     """
 
-    name: ObjectiveName = "min_time"
-    value: float = 0.0
+    name: ClassVar[str]
+    key: ClassVar[str]
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value:g}" if self.name in _WITH_VALUE else self.name
+        return "=".join((self.name, *(f"{value:g}" for value in astuple(self))))
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the configuration's mapping."""
+        return {self.key: next(iter(astuple(self)), True)}
 
-def parse_objective(text: str) -> Objective:
-    """Read ``min_time``, ``min_energy``, ``slowdown=1.03``, ``deadline=2.5`` or ``power_cap=2000``.
+    @abstractmethod
+    def target_time_s(self, frontier: Frontier) -> float:
+        """Return the iteration time to plan for.
 
-    Raises:
-        PerseusError: It is none of these.
-    """
-    name, _, value = text.partition("=")
-    for known in _WITHOUT:
-        if text == known:
-            return Objective(known)
-    for known in _WITH_VALUE:
-        if name == known:
-            try:
-                number = float(value)
-            except ValueError:
-                break
-            if math.isfinite(number) and number > 0:
-                return Objective(known, number)
-    allowed = "min_time, min_energy, slowdown=FACTOR, deadline=SECONDS, power_cap=WATTS"
-    raise PerseusError("plan-bad-value", name="objective", value=repr(text), allowed=allowed)
+        Raises:
+            PerseusError: The objective cannot be met; the message names the closest possible one.
+        """
 
+    def plan(self, frontier: Frontier, plan_at: Callable[[float], Plan] | None = None) -> Plan:
+        """Return the plan for the objective.
 
-def target_time_s(frontier: Frontier, objective: Objective) -> float:
-    """Return the iteration time to plan for.
+        Args:
+            frontier: The pipeline's.
+            plan_at: Makes the plan for an iteration time; default: ``frontier.plan``.
 
-    For ``power_cap`` it is where the lower bound meets the cap; a plan's power lies its gap above.
+        Raises:
+            PerseusError: The objective cannot be met; the message names the closest possible one.
+        """
+        return (plan_at or frontier.plan)(self.target_time_s(frontier))
 
-    Raises:
-        PerseusError: The objective cannot be met; the message tells the closest that can.
-    """
-    fastest = frontier.t_min_s
-    thriftiest = _least_energy_time_s(frontier)
-    if objective.name == "min_time":
-        return fastest
-    if objective.name == "min_energy":
-        return thriftiest
-    if objective.name == "power_cap":
-        return _time_at_power(frontier, objective)
-    limit = objective.value if objective.name == "deadline" else objective.value * fastest
-    if limit < fastest * (1 - 1e-9):
+    def closest_time_s(self, frontier: Frontier) -> float:
+        """Return the iteration time nearest to an objective that cannot be met."""
+        return frontier.t_min_s
+
+    def best_of(self, plans: Sequence[Plan], frontier: Frontier, planner: str) -> Plan:
+        """Return the best plan among those of another planner.
+
+        Args:
+            plans: At least one.
+            frontier: Reference for relative objectives.
+            planner: The planner's name, for the message.
+
+        Raises:
+            PerseusError: None of them meets the objective; the message names the closest.
+        """
+        fitting = [plan for plan in plans if self._excess(plan, frontier) <= ROUNDING]
+        if fitting:
+            return min(fitting, key=self._rank)
+        closest = min(plans, key=lambda plan: self._excess(plan, frontier))
         raise PerseusError(
             "plan-infeasible",
-            objective=objective,
-            detail=f"no plan is faster than {fastest:.6g} s",
-            closest=f"deadline={fastest:.6g}",
+            objective=self,
+            detail=f"planner {planner} has no such plan",
+            closest=f"{closest.time_s:.6g} s, {average_power_w(closest):.6g} W",
         )
-    return max(fastest, min(limit, thriftiest))
+
+    def _excess(self, plan: Plan, frontier: Frontier) -> float:
+        """Return the share by which a plan exceeds the objective's limit; at most 0 within the limit."""
+        return 0.0
+
+    def _rank(self, plan: Plan) -> tuple[float, ...]:
+        """Return the quantity to minimise among plans within the limit."""
+        return (plan.energy_j,)
 
 
-def plan_for(frontier: Frontier, objective: Objective) -> Plan:
-    """Return the plan of an objective.
+@dataclass(frozen=True)
+class TimeObjective(Objective):
+    """An objective whose iteration time follows from the curve alone."""
 
-    Raises:
-        PerseusError: The objective cannot be met; the message tells the closest that can.
+    @abstractmethod
+    def target_time_s(self, frontier: TimeEnergyCurve) -> float:
+        """See ``Objective``; any curve will do."""
+
+
+@dataclass(frozen=True)
+class MinTime(TimeObjective):
+    """As fast as the fastest plan."""
+
+    name: ClassVar[str] = "min_time"
+    key: ClassVar[str] = "min_time"
+
+    def target_time_s(self, frontier: TimeEnergyCurve) -> float:
+        """Return T_min."""
+        return frontier.t_min_s
+
+    def _rank(self, plan: Plan) -> tuple[float, ...]:
+        return plan.time_s, plan.energy_j
+
+
+@dataclass(frozen=True)
+class MinEnergy(TimeObjective):
+    """Least energy at any iteration time."""
+
+    name: ClassVar[str] = "min_energy"
+    key: ClassVar[str] = "min_energy"
+
+    def target_time_s(self, frontier: TimeEnergyCurve) -> float:
+        """Return the iteration time with the least lower bound."""
+        energies = [frontier.lower_bound_j(float(time)) for time in frontier.times_s]
+        return frontier.clamp(float(frontier.times_s[int(np.argmin(energies))]))
+
+
+@dataclass(frozen=True)
+class _TimeLimit(TimeObjective):
+    """Least energy within a limit on the iteration time."""
+
+    @abstractmethod
+    def limit_s(self, frontier: TimeEnergyCurve) -> float:
+        """Return the allowed iteration time, in seconds."""
+
+    def target_time_s(self, frontier: TimeEnergyCurve) -> float:
+        """Return the limit, or a shorter time if that needs less energy."""
+        limit, fastest = self.limit_s(frontier), frontier.t_min_s
+        if limit < fastest * (1 - ROUNDING):
+            raise PerseusError(
+                "plan-infeasible",
+                objective=self,
+                detail=f"no plan is faster than {fastest:.6g} s",
+                closest=Deadline(fastest),
+            )
+        return max(fastest, min(limit, MinEnergy().target_time_s(frontier)))
+
+    def _excess(self, plan: Plan, frontier: Frontier) -> float:
+        return plan.time_s / self.target_time_s(frontier) - 1
+
+
+@dataclass(frozen=True)
+class Slowdown(_TimeLimit):
+    """Least energy within a multiple of the fastest iteration time.
+
+    Attributes:
+        factor: Of T_min.
     """
-    target = target_time_s(frontier, objective)
-    plan = frontier.plan(target)
-    if objective.name != "power_cap":
-        return plan
-    for attempt in range(1, _ATTEMPTS + 1):
-        if plan.energy_j <= objective.value * plan.time_s:
-            return plan
-        target += (frontier.t_star_s - target) * attempt / _ATTEMPTS
-        plan = frontier.plan(target)
-    raise _too_low(objective, plan.energy_j / plan.time_s)
+
+    name: ClassVar[str] = "slowdown"
+    key: ClassVar[str] = "slowdown"
+    factor: float
+
+    def limit_s(self, frontier: TimeEnergyCurve) -> float:
+        """Return the factor times T_min."""
+        return self.factor * frontier.t_min_s
 
 
-def _least_energy_time_s(frontier: Frontier) -> float:
-    energies = [frontier.lower_bound_j(float(time)) for time in frontier.times_s]
-    return frontier.clamp(float(frontier.times_s[int(np.argmin(energies))]))
+@dataclass(frozen=True)
+class Deadline(_TimeLimit):
+    """Least energy within an iteration time.
+
+    Attributes:
+        deadline_s: The allowed iteration time.
+    """
+
+    name: ClassVar[str] = "deadline"
+    key: ClassVar[str] = "deadline_s"
+    deadline_s: float
+
+    def limit_s(self, frontier: TimeEnergyCurve) -> float:
+        """Return the deadline; it does not depend on the frontier."""
+        return self.deadline_s
 
 
-def _time_at_power(frontier: Frontier, objective: Objective) -> float:
-    """Bisect: average power falls as the iteration gets longer."""
-    low, high = frontier.t_min_s, frontier.t_star_s
-    if frontier.lower_bound_j(low) <= objective.value * low:
-        return low
-    if frontier.lower_bound_j(high) > objective.value * high:
-        raise _too_low(objective, frontier.lower_bound_j(high) / high)
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        if frontier.lower_bound_j(middle) <= objective.value * middle:
-            high = middle
-        else:
-            low = middle
-    return high
-
-
-def _too_low(objective: Objective, least_w: float) -> PerseusError:
-    return PerseusError(
-        "plan-infeasible",
-        objective=objective,
-        detail=f"every plan draws {least_w:.6g} W or more",
-        closest=f"power_cap={math.ceil(least_w)}",
-    )
+def average_power_w(plan: Plan) -> float:
+    """Return a plan's average power, in watts."""
+    return plan.energy_j / plan.time_s

@@ -1,7 +1,7 @@
-"""A problem's nodes by start time, with what each may choose: what rounding works on.
+"""A problem's nodes by start time, with the options of each: rounding works on these.
 
-Neighbours in time are neighbours in memory, and a range of nodes is a window of time: the longest ways to and
-from its nodes can be worked out from those just before and behind it. Time O(nodes + edges).
+Neighbours in time are neighbours in memory, so a range of nodes is a window of time. The longest paths to and from its
+nodes follow from those of the nodes around it. All functions take O(nodes + edges).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from perseus_ds.frontier.problem import Problem
-from perseus_ds.pipeline.dag import compressed
+from perseus_ds.pipeline.csr import Csr, grouped
 
 __all__ = ["Ordered", "chosen_times", "heads", "longest", "order_nodes", "tails", "total_j"]
 
@@ -22,23 +22,19 @@ IntArray = NDArray[np.int64]
 
 
 class Ordered(NamedTuple):
-    """Nodes numbered by start time. Constants have no options and choice -1.
+    """Nodes numbered by start time. A constant has no options, and its choice is -1.
 
     Attributes:
-        before: Node p's predecessors are ``tails[before[p]:before[p + 1]]``; all have lower numbers.
-        tails: See ``before``.
-        after: Node p's successors are ``heads[after[p]:after[p + 1]]``; all have higher numbers.
-        heads: See ``after``.
-        first: First option of each node, -1 of constants.
-        end: One past its last option.
-        option_s: Duration of each option, ascending within a node's.
-        option_j: Effective energy of each option, descending within a node's.
+        predecessors: The nodes that each node waits for; all have lower numbers.
+        successors: The nodes that wait for it; all have higher numbers.
+        first: First option of each node, -1 for constants, shape (nodes,).
+        end: One past its last option, -1 for constants, shape (nodes,).
+        option_s: Duration of each option in seconds, ascending within a node, shape (options,).
+        option_j: Effective energy of each option in joules, descending within a node, shape (options,).
     """
 
-    before: IntArray
-    tails: IntArray
-    after: IntArray
-    heads: IntArray
+    predecessors: Csr
+    successors: Csr
     first: IntArray
     end: IntArray
     option_s: FloatArray
@@ -48,12 +44,12 @@ class Ordered(NamedTuple):
         """Return the same DAG with time running backwards."""
         last = self.first.size - 1
 
-        def flip(begin: IntArray, nodes: IntArray) -> tuple[IntArray, IntArray]:
-            return np.concatenate(([0], np.cumsum(np.diff(begin)[::-1]))), last - nodes[::-1]
+        def flip(edges: Csr) -> Csr:
+            return Csr(np.concatenate(([0], np.cumsum(np.diff(edges.indptr)[::-1]))), last - edges.members[::-1])
 
         return self._replace(
-            **dict(zip(("before", "tails"), flip(self.after, self.heads), strict=True)),
-            **dict(zip(("after", "heads"), flip(self.before, self.tails), strict=True)),
+            predecessors=flip(self.successors),
+            successors=flip(self.predecessors),
             first=self.first[::-1].copy(),
             end=self.end[::-1].copy(),
         )
@@ -63,8 +59,8 @@ def order_nodes(problem: Problem, durations_s: FloatArray) -> tuple[Ordered, Int
     """Number a problem's nodes by their earliest starts.
 
     Args:
-        problem: What is planned.
-        durations_s: Of each instruction, shape (instructions,).
+        problem: The problem.
+        durations_s: Duration of each instruction, shape (instructions,).
 
     Returns:
         The nodes, and the new number of each DAG node, shape (nodes,).
@@ -80,8 +76,8 @@ def order_nodes(problem: Problem, durations_s: FloatArray) -> tuple[Ordered, Int
     end[rank[:count]] = offset[problem.curve_of + 1]
     tail, head = rank[dag.edges].T
     nodes = Ordered(
-        *compressed(head, tail, dag.nodes),
-        *compressed(tail, head, dag.nodes),
+        grouped(head, tail, dag.nodes),
+        grouped(tail, head, dag.nodes),
         first,
         end,
         np.concatenate([curve.time_s for curve in problem.options]),
@@ -91,13 +87,24 @@ def order_nodes(problem: Problem, durations_s: FloatArray) -> tuple[Ordered, Int
 
 
 def total_j(nodes: Ordered, choice: IntArray) -> float:
-    """Return the effective energy of all chosen options."""
+    """Return the effective energy of all chosen options in joules.
+
+    Args:
+        nodes: The nodes.
+        choice: Option of each node, shape (nodes,).
+    """
     return float(nodes.option_j[choice[nodes.first >= 0]].sum())
 
 
 @njit(cache=True, nogil=True)
 def chosen_times(nodes, choice, times):
-    """Return every node's time: its chosen option's, or its own in ``times`` if it has no choice."""
+    """Return the time of every node in seconds, shape (nodes,).
+
+    Args:
+        nodes: An ``Ordered``.
+        choice: Option of each node, -1 for constants, shape (nodes,).
+        times: Where constants have their times in seconds, shape (nodes,).
+    """
     chosen = times.copy()
     for node in range(times.size):
         if choice[node] >= 0:
@@ -107,29 +114,55 @@ def chosen_times(nodes, choice, times):
 
 @njit(cache=True, nogil=True)
 def heads(nodes, begin, end, times, starts):
-    """Work out earliest starts of the nodes from ``begin`` to ``end``."""
+    """Compute the earliest starts of a range of nodes.
+
+    Args:
+        nodes: An ``Ordered``.
+        begin: First node of the range.
+        end: One past its last node.
+        times: Time of each node in seconds, shape (nodes,).
+        starts: Earliest start of each node in seconds, shape (nodes,). Those of the range are changed; those before it
+            must be right.
+    """
     for node in range(begin, end):
         start = 0.0
-        for edge in range(nodes.before[node], nodes.before[node + 1]):
-            tail = nodes.tails[edge]
+        for edge in range(nodes.predecessors.indptr[node], nodes.predecessors.indptr[node + 1]):
+            tail = nodes.predecessors.members[edge]
             start = max(start, starts[tail] + times[tail])
         starts[node] = start
 
 
 @njit(cache=True, nogil=True)
 def tails(nodes, begin, end, times, rest):
-    """Work out the longest ways from the ends of the nodes from ``begin`` to ``end``."""
+    """Compute the longest paths from the ends of a range of nodes to the end of the iteration.
+
+    Args:
+        nodes: An ``Ordered``.
+        begin: First node of the range.
+        end: One past its last node.
+        times: Time of each node in seconds, shape (nodes,).
+        rest: Longest path from each node's end in seconds, shape (nodes,). Those of the range are changed; those after
+            it must be right.
+    """
     for node in range(end - 1, begin - 1, -1):
         way = 0.0
-        for edge in range(nodes.after[node], nodes.after[node + 1]):
-            head = nodes.heads[edge]
+        for edge in range(nodes.successors.indptr[node], nodes.successors.indptr[node + 1]):
+            head = nodes.successors.members[edge]
             way = max(way, rest[head] + times[head])
         rest[node] = way
 
 
 @njit(cache=True, nogil=True)
 def longest(begin, end, times, starts, rest):
-    """Return the longest way through any node from ``begin`` to ``end``."""
+    """Return the longest path through any node of a range, in seconds.
+
+    Args:
+        begin: First node of the range.
+        end: One past its last node.
+        times: Time of each node in seconds, shape (nodes,).
+        starts: Earliest start of each node in seconds, shape (nodes,).
+        rest: Longest path from each node's end in seconds, shape (nodes,).
+    """
     way = 0.0
     for node in range(begin, end):
         way = max(way, starts[node] + times[node] + rest[node])

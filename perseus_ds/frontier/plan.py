@@ -28,9 +28,9 @@ class Plan:
         frequency_mhz: SM clock of each instruction, by stage and in the stage's program order.
         time_s: Iteration time: the makespan on the DAG.
         energy_j: Energy of the pipeline's iteration.
-        lower_bound_j: No plan of this iteration time or less uses less energy.
-        switches: Clock changes per iteration, all stages together, the one back to the start included.
-        switch_latency_s: How late clocks change in ``time_s`` and ``energy_j``.
+        lower_bound_j: No plan within this iteration time uses less energy.
+        switches: Clock changes per iteration over all stages, including the change back to the start.
+        switch_jitter_s: Jitter of clocks; above 0 ``time_s`` and ``energy_j`` are expected values.
     """
 
     frequency_mhz: Mapping[Instruction, int]
@@ -38,11 +38,15 @@ class Plan:
     energy_j: float
     lower_bound_j: float
     switches: int
-    switch_latency_s: float = 0.0
+    switch_jitter_s: float = 0.0
+
+    def clocks_of(self, instructions: Sequence[Instruction]) -> IntArray:
+        """Return the SM clock of each instruction, shape (instructions,)."""
+        return np.array([self.frequency_mhz[one] for one in instructions], dtype=np.int64)
 
     @property
     def gap(self) -> float:
-        """The certificate: this share more energy than the lower bound, at most."""
+        """The certificate: the largest relative excess over the lower bound."""
         return max(0.0, self.energy_j / self.lower_bound_j - 1) if self.lower_bound_j > 0 else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -53,20 +57,20 @@ class Plan:
             "lower_bound_j": self.lower_bound_j,
             "gap": self.gap,
             "switches": self.switches,
-            "switch_latency_s": self.switch_latency_s,
+            "switch_jitter_s": self.switch_jitter_s,
             "frequency_mhz": [one.to_row(mhz) for one, mhz in self.frequency_mhz.items()],
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
-        """Rebuild what ``to_json`` wrote."""
+        """Rebuild a plan from ``to_json``."""
         return cls(
             dict(Instruction.from_row(row) for row in data["frequency_mhz"]),
             data["time_s"],
             data["energy_j"],
             data["lower_bound_j"],
             data["switches"],
-            data["switch_latency_s"],
+            data["switch_jitter_s"],
         )
 
 
@@ -74,7 +78,7 @@ def instruction_points(problem: Problem, frequency_mhz: Sequence[int] | IntArray
     """Look frequencies up in the profile.
 
     Args:
-        problem: What is planned.
+        problem: The problem.
         frequency_mhz: Of each instruction, shape (instructions,).
 
     Returns:
@@ -99,12 +103,12 @@ def instruction_points(problem: Problem, frequency_mhz: Sequence[int] | IntArray
 
 
 def evaluate(problem: Problem, frequency_mhz: Sequence[int] | IntArray, lower_bound_j: float = 0.0) -> Plan:
-    """Make a plan of frequencies: its makespan and energy from the profile's points.
+    """Return the plan of these frequencies, with makespan and energy from the profile's points.
 
     Args:
-        problem: What is planned.
+        problem: The problem.
         frequency_mhz: Of each instruction, shape (instructions,).
-        lower_bound_j: Resumable bound for the plan's iteration time; 0 when none is known.
+        lower_bound_j: Known bound for the plan's iteration time; 0 without one.
 
     Raises:
         PerseusError: A frequency was not measured.
@@ -123,7 +127,7 @@ def evaluate(problem: Problem, frequency_mhz: Sequence[int] | IntArray, lower_bo
 
 
 def count_switches(dag: PipelineDag, frequency_mhz: IntArray) -> int:
-    """Return the clock changes per iteration of all stages, the one to the next iteration's start included."""
+    """Return the clock changes per iteration over all stages, including the change to the next iteration's start."""
     return sum(
         int(np.count_nonzero(frequency_mhz[order] != np.roll(frequency_mhz[order], 1))) for order in dag.program_order
     )

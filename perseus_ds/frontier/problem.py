@@ -1,4 +1,4 @@
-"""What is planned: a pipeline, its measured curves, and how energy is counted."""
+"""The planning problem: a pipeline, its measured curves, and the accounting of energy."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ IntArray = NDArray[np.int64]
 class Problem:
     """One pipeline to plan.
 
-    The energy of an iteration that lasts T is, per GPU, every instruction's energy plus blocking power for
-    the rest of T (Perseus, SOSP '24, section 4.1).
+    An iteration of length T uses, per GPU, every instruction's energy plus blocking power for the rest of T (Perseus,
+    SOSP '24, section 4.1).
 
     Attributes:
         dag: The pipeline's iteration.
         profile: Curves of one GPU of each stage.
-        blocking_power_w: Power of a GPU that waits: one number, or one per stage.
-        gpus_per_stage: GPUs that do as the profiled one does; all energies count so many times.
+        blocking_power_w: Power of a waiting GPU: one number, or one per stage.
+        gpus_per_stage: Identical GPUs per stage; all energies are multiplied by it.
 
     Raises:
         PerseusError: A blocking power is negative, or the profile lacks a curve.
@@ -57,7 +57,7 @@ class Problem:
 
     @cached_property
     def keys(self) -> tuple[CurveKey, ...]:
-        """The different curves that the pipeline uses."""
+        """The distinct curves of the pipeline."""
         return tuple(sorted({CurveKey.of(instruction) for instruction in self.dag.instructions}))
 
     @cached_property
@@ -83,6 +83,6 @@ class Problem:
 
         Args:
             effective_j: Sum of the instructions' effective energies on one GPU per stage.
-            time_s: How long the iteration lasts, waiting included.
+            time_s: Length of the iteration, including waiting.
         """
         return max(0.0, self.gpus_per_stage * (effective_j + float(self.stage_power_w.sum()) * time_s))

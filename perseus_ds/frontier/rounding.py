@@ -1,16 +1,16 @@
 """Realizable plans: one measured option per instruction, iteration time at most T.
 
-Three steps, each better than the one before on measured profiles (docs tell by how much):
+There are three steps. Each improves on the one before on measured profiles (docs tell by how much):
 
-1. Starts. In topological order each instruction takes the option with the least reduced cost (energy plus the
-   LP's price of time) that ends when the LP lets it end; slack it leaves is carried on. Or stage by stage: each
-   the best options of its whole chain (``chains``), while stages whose turn is still to come are a step faster
-   than in the LP. How slack is priced, how far an instruction may run into the slack of those after it, the
-   direction, and the order of the stages vary.
-2. Chains. The best options of each micro-batch, and then of each stage, while all others stand still.
+1. Starts, of two kinds. The first goes through the instructions in topological order. Each takes the option with the
+   least reduced cost (energy plus the LP's price of time) that ends by the LP's end. Its successors inherit the slack
+   that it leaves. Starts differ in direction, in the price of slack, and in how much slack of its successors an
+   instruction may use. The second kind goes stage by stage and takes the best options of the whole chain (``chains``).
+   Stages that come later are a step faster than in the LP. Starts differ in the order of stages and in the price paid.
+2. Chains. Each micro-batch, and then each stage, takes its best options while all other instructions keep theirs.
 3. Search. Random changes in windows of time (``search``).
 
-Deterministic. Time O(starts * (nodes * options + chains)), chains and search as their modules say.
+The result is deterministic. Time O(starts * (nodes * options + chains)), plus that of chains and search.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from perseus_ds.frontier.chains import choose_chains
+from perseus_ds.frontier.chains import Pricing, choose_chains
 from perseus_ds.frontier.ordered import Ordered, chosen_times, heads, order_nodes, tails, total_j
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.search import fill, search
-from perseus_ds.pipeline.dag import compressed
+from perseus_ds.pipeline.csr import Csr, grouped
 
 __all__ = ["round_durations"]
 
@@ -45,7 +45,9 @@ _TEMPERATURE = 1e-3  # of an instruction's mean energy: what a worse random chan
 _MARGIN = 1e-12  # for sums of floats in another order
 
 
-def round_durations(problem: Problem, durations_s: FloatArray, prices_w: FloatArray, limit_s: float) -> IntArray:
+def round_durations(
+    problem: Problem, durations_s: FloatArray, prices_w: FloatArray, limit_s: float, *, thorough: bool = True
+) -> IntArray:
     """Return a frequency for every instruction with a makespan of at most ``limit_s``.
 
     Args:
@@ -53,11 +55,12 @@ def round_durations(problem: Problem, durations_s: FloatArray, prices_w: FloatAr
         durations_s: LP-optimal durations, shape (instructions,).
         prices_w: The LP's marginal power of each instruction, shape (instructions,).
         limit_s: At least the makespan of the fastest options.
+        thorough: False takes the best start as it is: in a tenth of the time, for a first impression.
     """
     task, rank = _prepare(problem, durations_s, prices_w)
     choice = task.nodes.first
     for margin in (_MARGIN, -_MARGIN):  # exactly tight choices first; if a float sum exceeds, without them
-        choice = _rounded(task, limit_s * (1 + margin))
+        choice = _rounded(task, limit_s * (1 + margin), thorough)
         if _makespan(task.nodes, choice, task.times_s) <= limit_s:
             break
     frequencies = np.concatenate([curve.frequency_mhz for curve in problem.options])
@@ -66,18 +69,18 @@ def round_durations(problem: Problem, durations_s: FloatArray, prices_w: FloatAr
 
 @dataclass(frozen=True)
 class _Task:
-    """What is rounded. Arrays of shape (nodes,) are by start time.
+    """The rounding task. Arrays of shape (nodes,) are by start time.
 
     Attributes:
         nodes: The nodes.
-        times_s: LP-optimal times.
-        faster_s: The same with every instruction at the hull point before, or at its own if it is at one.
-        fastest_s: The same with every instruction strictly faster, where there is a faster hull point.
-        prices_w: The LP's marginal powers, 0 of constants.
-        stages: Each stage's nodes, compressed: begins and members.
-        stage_orders: Orders to go through the stages in.
-        microbatches: Each micro-batch's nodes, compressed.
-        mean_j: Mean energy of an instruction.
+        times_s: LP-optimal times in seconds, shape (nodes,).
+        faster_s: The same with every instruction at its last hull point that is not slower, shape (nodes,).
+        fastest_s: The same with every instruction at the hull point before it, if any, shape (nodes,).
+        prices_w: The LP's marginal powers in watts, 0 for constants, shape (nodes,).
+        stages: Each stage's nodes.
+        stage_orders: Orders of the stages' turns, each of shape (stages,).
+        microbatches: Each micro-batch's nodes.
+        mean_j: Mean energy of an instruction in joules.
     """
 
     nodes: Ordered
@@ -85,9 +88,9 @@ class _Task:
     faster_s: FloatArray
     fastest_s: FloatArray
     prices_w: FloatArray
-    stages: tuple[IntArray, IntArray]
+    stages: Csr
     stage_orders: list[IntArray]
-    microbatches: tuple[IntArray, IntArray]
+    microbatches: Csr
     mean_j: float
 
 
@@ -107,16 +110,22 @@ def _prepare(problem: Problem, durations_s: FloatArray, prices_w: FloatArray) ->
         dag.node_times_s(_hull_point(problem, durations_s, 1e-9))[order],
         dag.node_times_s(_hull_point(problem, durations_s, -1e-9))[order],
         prices,
-        compressed(stage[by_start], rank[by_start], dag.stages),
+        grouped(stage[by_start], rank[by_start], dag.stages),
         _stage_orders(np.bincount(stage, prices_w * durations_s, minlength=dag.stages).astype(np.float64)),
-        compressed(microbatch[by_start], rank[by_start], int(microbatch.max(initial=-1)) + 1),
+        grouped(microbatch[by_start], rank[by_start], int(microbatch.max(initial=-1)) + 1),
         float(np.mean([np.mean([p.energy_j for p in problem.profile.curve(key)]) for key in problem.keys])),
     )
     return task, rank
 
 
 def _hull_point(problem: Problem, durations_s: FloatArray, tolerance: float) -> FloatArray:
-    """Return each instruction's last hull point that is at most its duration; fastest if there is none."""
+    """Return the time of each instruction's last hull point that is at most its duration; its fastest if none is.
+
+    Args:
+        problem: The problem.
+        durations_s: Duration of each instruction, shape (instructions,).
+        tolerance: Relative error allowed in "at most"; below 0, the hull point must be strictly faster.
+    """
     points = durations_s.copy()
     for index, curve in enumerate(problem.options):
         here = np.flatnonzero(problem.curve_of == index)
@@ -127,18 +136,24 @@ def _hull_point(problem: Problem, durations_s: FloatArray, tolerance: float) -> 
 
 
 def _stage_orders(worth: FloatArray) -> list[IntArray]:
-    """Order stages: from the one whose time is worth most outwards; or from halfway, the nearest ones last."""
+    """Return two orders of the stages: by distance from the most valuable; the near half last, nearest at the end.
+
+    Args:
+        worth: Value of each stage's time in joules, shape (stages,).
+    """
     distance = np.abs(np.arange(worth.size) - int(np.argmax(worth)))
     late = (distance > 0) & (distance < worth.size // 2)
     return [np.argsort(distance, kind="stable"), np.lexsort((np.where(late, -distance, distance), late))]
 
 
-def _rounded(task: _Task, limit_s: float) -> IntArray:
+def _rounded(task: _Task, limit_s: float, thorough: bool) -> IntArray:
     """Return the choices found with a limit."""
 
     def energy_j(choice: IntArray) -> float:
         return total_j(task.nodes, choice)
 
+    if not thorough:
+        return min(_starts(task, limit_s, 0), key=energy_j)
     size = task.times_s.size
     effort = min(len(task.stage_orders) * len(_PAID), max(_EFFORT // size, int(size < _LARGE)))
     followed = heapq.nsmallest(max(1, effort), _starts(task, limit_s, effort), key=energy_j)
@@ -178,16 +193,16 @@ def _starts(task: _Task, limit_s: float, effort: int) -> Iterator[IntArray]:
 
 
 def _polish(task: _Task, choice: IntArray, limit_s: float) -> None:
-    """Choose micro-batches and stages anew, one after the other."""
+    """Choose the options of each micro-batch, then of each stage, anew; ``choice`` changes in place."""
     times = chosen_times(task.nodes, choice, task.times_s)
     for chains in (task.microbatches, task.stages):
-        order = np.arange(chains[0].size - 1)
+        order = np.arange(chains.indptr.size - 1)
         _choose(task, chains, order, choice, times, limit_s, 0.0, replace=False)
 
 
 def _choose(
     task: _Task,
-    chains: tuple[IntArray, IntArray],
+    chains: Csr,
     order: IntArray,
     choice: IntArray,
     times: FloatArray,
@@ -196,15 +211,26 @@ def _choose(
     *,
     replace: bool,
 ) -> int:
-    spread_j = _SPREAD * task.mean_j
-    return choose_chains(
-        task.nodes, *chains, order, choice, times, limit_s, task.prices_w, paid, spread_j, replace
-    )  # fmt: skip
+    pricing = Pricing(task.prices_w, paid, _SPREAD * task.mean_j)
+    return choose_chains(task.nodes, chains, order, pricing, choice, times, limit_s, replace)
 
 
 @njit(cache=True, nogil=True)
 def _construct(nodes, times, floors, prices, limit_s, advance, slack_price):
-    """Choose in order, each by reduced cost, within what the LP leaves for those after it."""
+    """Choose options in order of start, each by reduced cost, within the time that the LP leaves to the successors.
+
+    Args:
+        nodes: An ``Ordered``.
+        times: LP-optimal time of each node in seconds, shape (nodes,).
+        floors: Shorter times that the successors could have, shape (nodes,).
+        prices: The LP's price of each node's time in watts, shape (nodes,).
+        limit_s: The makespan allowed, in seconds.
+        advance: Share of the successors' slack, up to ``floors``, that a node may use.
+        slack_price: Price of unused time, as a share of the LP's price.
+
+    Returns:
+        The option of each node, -1 for constants, shape (nodes,).
+    """
     size = times.size
     rest, least = np.zeros(size), np.zeros(size)
     tails(nodes, 0, size, times, rest)

@@ -1,4 +1,4 @@
-"""Solve a problem once; ask its frontier for bounds, start times and plans at any iteration time."""
+"""Solves a problem once; its frontier answers with bounds, start times and plans at any iteration time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = ["Frontier", "solve"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_STEP = 1e-3  # of the iteration time: to see how steep the frontier is
 _BUFFER = 256
 _CHECKPOINTS = 32
 
@@ -28,7 +29,7 @@ class Frontier:
     """The exact time-energy frontier of a pipeline, a convex piecewise linear function.
 
     Attributes:
-        problem: What was solved.
+        problem: The solved problem.
         t_min_s: Iteration time with every instruction at its fastest: no plan is faster.
         t_star_s: Iteration time with every instruction at its least effective energy: slower saves nothing.
         times_s: Breakpoints of the iteration time, descending from T*, shape (breakpoints,).
@@ -49,11 +50,11 @@ class Frontier:
         return self.times_s.size
 
     def clamp(self, t_s: float) -> float:
-        """Return ``min(T*, max(t_s, T_min))``: the iteration time to run when others need ``t_s``."""
+        """Return ``min(T*, max(t_s, T_min))``: the best iteration time if others need ``t_s``."""
         return min(self.t_star_s, max(t_s, self.t_min_s))
 
     def lower_bound_j(self, t_s: float) -> float:
-        """Return the LP's energy at an iteration time: no plan that keeps it uses less."""
+        """Return the LP's energy at an iteration time: no plan within it uses less."""
         effective = np.interp(t_s, self.times_s[::-1], self.effective_j[::-1])
         return self.problem.energy_j(float(effective), t_s)
 
@@ -95,8 +96,14 @@ class Frontier:
         prices = flow[: len(self.problem.dag.instructions)] * self._network.quantum_w
         return self._durations(potential), np.asarray(prices, dtype=np.float64)
 
+    def price_w(self, t_s: float) -> float:
+        """Return what a second is worth: the least energy of a slightly faster iteration less that of a slower one."""
+        faster_s = max(self.t_min_s, t_s * (1 - _STEP))
+        slower_s = faster_s + t_s * _STEP
+        return max(0.0, (self.lower_bound_j(faster_s) - self.lower_bound_j(slower_s)) / (slower_s - faster_s))
+
     def plan(self, t_s: float) -> Plan:
-        """Return a plan that a GPU can run with an iteration time of at most ``t_s``.
+        """Return a plan for real GPU clocks with an iteration time of at most ``t_s``.
 
         Raises:
             PerseusError: ``t_s`` is below T_min.
@@ -116,8 +123,9 @@ class Frontier:
         return np.asarray(np.clip(window * self._network.tick_s, fastest, slowest), dtype=np.float64)
 
     def _solution(self, t_s: float) -> tuple[IntArray, IntArray]:
-        """Return LP-optimal potentials and flows: sweep on from the nearest checkpoint above."""
-        from perseus_ds.frontier import flow
+        """Return LP-optimal potentials and flows: continue the sweep from the nearest checkpoint above."""
+        from perseus_ds.frontier.flow import advance
+        from perseus_ds.frontier.flow_state import restored_state
 
         if t_s < self.t_min_s * (1 - 1e-9):
             raise PerseusError(
@@ -127,9 +135,9 @@ class Frontier:
         above = [checkpoint for checkpoint in self._checkpoints if checkpoint[0][-1] >= stop]
         if not above:
             return self._checkpoints[0]
-        state = flow.restored_state(self._network, *above[-1])
+        state = restored_state(self._network, *above[-1])
         buffer = np.empty((2, _BUFFER), dtype=np.int64)
-        while flow.advance(state, stop, *buffer)[0] == _BUFFER:
+        while advance(state, stop, *buffer)[0] == _BUFFER:
             pass
         return state.potential - state.potential[0], state.flow
 
@@ -137,30 +145,32 @@ class Frontier:
 def solve(problem: Problem, tolerance: float = 0.0, on_progress: Callable[[float], object] | None = None) -> Frontier:
     """Compute the whole exact frontier of a problem.
 
-    Holds the GIL only between kernel calls, so that it may run on a background thread.
+    It holds the GIL only between kernel calls, so it may run on a background thread.
 
     Args:
-        problem: What to plan.
-        tolerance: Allowed error of the lower bound relative to the energy; above 0 the hulls are thinned,
-            which is faster. The bound stays a bound.
-        on_progress: Called every few hundred breakpoints with the part done of the way from T* to T_min, 0 to 1.
+        problem: The problem.
+        tolerance: Allowed relative error of the lower bound. Above 0 the solver thins the hulls, which is faster. The
+            bound remains a true bound.
+        on_progress: Called every few hundred breakpoints with the completed part of the way from T* to T_min, 0 to 1.
 
     Raises:
         PerseusError: The profile lacks a curve, or the DAG has a cycle.
     """
-    from perseus_ds.frontier import flow
+    from perseus_ds.frontier.flow import advance
+    from perseus_ds.frontier.flow_state import restored_state
 
     curves = problem.thinned(tolerance) if tolerance > 0 else problem.options
     network = build_network(problem.dag, curves, problem.curve_of)
-    state = flow.restored_state(network, network.slowest.copy(), np.zeros(network.tail.size, dtype=np.int64))
+    state = restored_state(network, network.slowest.copy(), np.zeros(network.tail.size, dtype=np.int64))
     checkpoints = [(state.potential.copy(), state.flow.copy())]
     fastest, slowest = (np.array([curve.time_s[end] for curve in problem.options])[problem.curve_of] for end in (0, -1))
     t_min_s, t_star_s = problem.dag.makespan(fastest), problem.dag.makespan(slowest)
     every, since, more = 1, 0, True
-    times, powers = [network.slowest[-1:] - network.slowest[0]], [np.zeros(1, dtype=np.int64)]
+    times: list[IntArray] = [network.slowest[-1:]]
+    powers: list[IntArray] = [np.zeros(1, dtype=np.int64)]
     while more:
         buffer = np.empty((2, _BUFFER), dtype=np.int64)
-        written, more = flow.advance(state, -1, *buffer)
+        written, more = advance(state, -1, *buffer)
         times.append(buffer[0, :written])
         powers.append(buffer[1, :written])
         if on_progress is not None and more:
@@ -180,7 +190,7 @@ def solve(problem: Problem, tolerance: float = 0.0, on_progress: Callable[[float
         problem,
         t_min_s,
         t_star_s,
-        ticks * network.tick_s,
+        np.asarray(ticks * network.tick_s, dtype=np.float64),
         slowest_j - error_j + spent,
         network,
         tuple(checkpoints),

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Sequence
 from pathlib import Path
 
+from perseus_ds.files import read_text
 from perseus_ds.frontier.plan import Plan, evaluate
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError
@@ -44,14 +45,14 @@ def read_zeus_plan(path: str | Path, problem: Problem) -> Plan:
     """Read a plan file and evaluate it on a problem.
 
     Args:
-        path: A file as Zeus or ``write_zeus_plans`` writes it; it is parsed, not run.
-        problem: Its stages and program orders must be the file's.
+        path: A file in the format of Zeus or ``write_zeus_plans``; it is parsed, not executed.
+        problem: Its stages and program orders must match the file's.
 
     Raises:
         PerseusError: The file does not hold a plan of this problem.
     """
     try:
-        stages = ast.literal_eval(Path(path).read_text(encoding="utf-8").strip())
+        stages = ast.literal_eval(read_text(Path(path)).strip())
         rows = [[(str(kind), int(mhz)) for kind, mhz in stage] for stage in stages]
     except (OSError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
         raise PerseusError("zeus-plan-unreadable", file=path, detail=error) from error

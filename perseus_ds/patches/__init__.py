@@ -1,6 +1,6 @@
-"""The patches of the frameworks: the only place that knows how DeepSpeed and Megatron-Core look inside.
+"""The framework patches: the only code that knows the inside of DeepSpeed and Megatron-Core.
 
-``docs/adding-a-framework-version.md`` tells how to support another version.
+``docs/adding-a-framework-version.md`` shows how to support another version.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ INTEGRATIONS: tuple[Integration, ...] = (DEEPSPEED, MEGATRON, MEGATRON_ARGUMENTS
 
 
 def install_all(listener: Listener, on_unsupported: Policy = "error") -> None:
-    """Hook every known framework, whether it is imported already or will be.
+    """Hook every known framework, now if it is imported, else at its import.
 
     Args:
-        listener: Gets the events. Installing again only replaces the listener.
-        on_unsupported: ``"error"``: a framework that does not fit raises when it is imported (or here, when it
-            is already); ``"warn"``: it trains without us, after a warning.
+        listener: Receives the events. A second installation only replaces the listener.
+        on_unsupported: ``"error"``: an unsupported framework raises at its import, or here if it is imported.
+            ``"warn"``: it trains without Perseus, after a warning.
 
     Raises:
-        PerseusError: A framework that is already imported does not fit.
+        PerseusError: An imported framework is not supported.
     """
     for integration in INTEGRATIONS:
         integration.install(listener, on_unsupported)
 
 
 def uninstall_all() -> None:
-    """Leave every framework as it was found."""
+    """Restore every framework to its original state."""
     for integration in INTEGRATIONS:
         integration.uninstall()

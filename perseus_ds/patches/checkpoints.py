@@ -1,4 +1,4 @@
-"""Checkpoints of the frameworks: the listener is told where one was saved to or loaded from."""
+"""Checkpoints of the frameworks: the hooks report each save and load directory to the listener."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["loading", "saving"]
 
 
 def saving(module: str, path: str, directory: str) -> Target:
-    """Return the target of a framework's function that saves checkpoints.
+    """Return the target for a framework function that saves checkpoints.
 
     Args:
-        module: Name of the module that holds it.
-        path: Its name there, ``Class.name`` if it is a method.
-        directory: Its argument that says where to.
+        module: Name of its module.
+        path: Its name in the module, ``Class.name`` for a method.
+        directory: Name of its directory argument.
     """
     wrap = functools.partial(_wrap, tell=lambda listener, where: listener.checkpoint_saved(where), directory=directory)
     return Target(module, path, (directory,), wrap)
 
 
 def loading(module: str, path: str, directory: str) -> Target:
-    """Return the target of a framework's function that loads checkpoints; the arguments are those of ``saving``."""
+    """Return the target for a framework function that loads checkpoints; arguments as in ``saving``."""
     wrap = functools.partial(_wrap, tell=lambda listener, where: listener.checkpoint_loaded(where), directory=directory)
     return Target(module, path, (directory,), wrap)
 

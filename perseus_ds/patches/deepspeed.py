@@ -1,6 +1,6 @@
-"""DeepSpeed's pipeline engine: its instruction map is replaced on every engine, its batches are framed.
+"""DeepSpeed's pipeline engine. The hooks replace the instruction map of every engine and frame its batches.
 
-The map holds the functions themselves, so that patching ``_exec_forward_pass`` and the like does nothing.
+The map holds the functions themselves, so patching ``_exec_forward_pass`` and the like has no effect.
 """
 
 from __future__ import annotations
@@ -37,15 +37,30 @@ _TRANSFERS = {
 }
 # DualPipeV's sends and receives only queue up; this command runs them all.
 _COMMIT = "CommitP2P"
+# Sections of the configuration that change an instruction's time but no parameter's shape.
+_TIMED_SECTIONS = (
+    "activation_checkpointing",
+    "bf16",
+    "communication_data_type",
+    "compile",
+    "fp16",
+    "tensor_parallel",
+    "torch_autocast",
+    "zero_optimization",
+)
 _COUNTED = (Kind.FORWARD, Kind.BACKWARD, Kind.LOAD)
 _ENGINE = "deepspeed.runtime.pipe.engine"
+_COMMAND_CLASSES = "deepspeed.runtime.pipe.schedule"
+_GRID = "deepspeed.runtime.pipe.topology"
+# The position of a rank is asked of these.
+_GRID_FUNCTIONS = tuple(f"get_{axis}_parallel_{what}" for axis in ("data", "slice") for what in ("rank", "world_size"))
 
 
 class _InstructionMap(dict[type, Callable[..., Any]]):
-    """An engine's instruction map whose functions report what they do.
+    """An engine's instruction map with reporting functions.
 
     Attributes:
-        topology: Where the engine's rank stands.
+        topology: Position of the engine's rank.
     """
 
     def __init__(self, engine: Any, integration: Integration) -> None:
@@ -59,9 +74,18 @@ class _InstructionMap(dict[type, Callable[..., Any]]):
         )
 
     def batch_begins(self) -> None:
-        """Count the micro-batches anew; buffer ids are used again and tell nothing."""
+        """Restart the count of micro-batches; buffer ids are reused and identify nothing."""
         self._counts.clear()
         self._queued.clear()
+
+    @property
+    def passes(self) -> tuple[int, int]:
+        """Number of forwards and of backwards in the batch so far."""
+        forwards, backwards = (
+            sum(count for (counted, _), count in self._counts.items() if counted is kind)
+            for kind in (Kind.FORWARD, Kind.BACKWARD)
+        )
+        return forwards, backwards
 
     def _hooked(self, command: str, run: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
         if command in _TRANSFERS:
@@ -131,9 +155,12 @@ def _wrap_batch(original: Callable[..., Any], integration: Integration, *, train
             offer_monitor(engine)
             integration.replace(engine, "_INSTRUCTION_MAP", commands)
         commands.batch_begins()
-        listener.iteration_begin(commands.topology, kwargs.get("num_micro_batches") or engine.micro_batches, training)
+        microbatches = kwargs.get("num_micro_batches") or engine.micro_batches
+        listener.iteration_begin(commands.topology, microbatches, training)
         result = original(engine, *args, **kwargs)
         listener.iteration_end()
+        if training:
+            integration.expect_passes(*commands.passes, microbatches * commands.topology.chunks)
         return result
 
     return run_batch
@@ -158,7 +185,7 @@ def _topology(engine: Any, framework: str, chunks: int) -> Topology:
 
 
 def _fingerprint(engine: Any) -> str:
-    """Return a digest of what an instruction's time depends on: shapes, precision, partition, recomputation."""
+    """Return a digest of all that affects instruction times: shapes, precision, partition, recomputation, settings."""
     shapes = [(name, tuple(weight.shape), str(weight.dtype)) for name, weight in engine.module.named_parameters()]
     depends_on = (
         shapes,
@@ -166,6 +193,7 @@ def _fingerprint(engine: Any) -> str:
         list(engine.module.parts),
         engine.module.activation_checkpoint_interval,
         engine.dp_world_size,
+        [engine._config._param_dict.get(section) for section in _TIMED_SECTIONS],
     )
     return hashlib.sha256(repr(depends_on).encode()).hexdigest()[:16]
 
@@ -187,8 +215,10 @@ def _find_targets() -> tuple[Target, ...]:
         ),
         saving("deepspeed.runtime.engine", "DeepSpeedEngine.save_checkpoint", "save_dir"),
         loading("deepspeed.runtime.engine", "DeepSpeedEngine.load_checkpoint", "load_dir"),
+        *(Target(_COMMAND_CLASSES, command) for command in (*_COMMANDS, *_TRANSFERS)),
+        *(Target(_GRID, f"PipelineParallelGrid.{name}") for name in _GRID_FUNCTIONS),
     )
 
 
-DEEPSPEED = Integration("deepspeed", "deepspeed", ">=0.16.9,<0.20", _find_targets)
+DEEPSPEED = Integration("deepspeed", "deepspeed", ">=0.16.9,<=0.19.8", _find_targets)
 """DeepSpeed's PipelineEngine, DualPipeV included."""

@@ -1,4 +1,4 @@
-"""How a framework is hooked: check everything, then replace, and put back what is still ours."""
+"""Hooks a framework: checks everything, then replaces attributes, and later restores its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Literal
 
 import wrapt
@@ -30,28 +30,51 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Target:
-    """One attribute of a framework that we rely on.
+    """One framework attribute that the hooks rely on.
 
     Attributes:
-        module: Name of the module that holds it.
-        path: The way to it within the module, such as ``"PipelineEngine.train_batch"``.
+        module: Name of its module.
+        path: Its path within the module, such as ``"PipelineEngine.train_batch"``.
         parameters: Parameters that it must have.
-        wrap: Makes the replacement from the original; None: it must exist and is left alone.
+        calls: Global functions that it must look up by name whenever it calls them, so that replacing them works.
+        wrap: Makes the replacement from the original; None: the attribute must exist and stays.
     """
 
     module: str
     path: str
     parameters: tuple[str, ...] = ()
     wrap: Callable[[Any, Integration], Any] | None = None
+    calls: tuple[str, ...] = ()
 
     def holder(self) -> Any:
-        """Return the module or class whose attribute it is.
+        """Return the module or class that holds the attribute.
 
         Raises:
             AttributeError: There is none.
         """
         *parents, _ = self.path.split(".")
         return functools.reduce(getattr, parents, importlib.import_module(self.module))
+
+    def exists(self) -> bool:
+        """Return whether the framework has it."""
+        try:
+            return hasattr(self.holder(), self.name)
+        except (AttributeError, ImportError):
+            return False
+
+    def misfit(self) -> str | None:
+        """Return what is wrong with the target in this framework; None: it fits."""
+        where = f"{self.module}.{self.path}"
+        if not self.exists():
+            return f"{where} is missing"
+        if not self.parameters and not self.calls:
+            return None
+        found = getattr(self.holder(), self.name)
+        missing = [name for name in self.parameters if name not in inspect.signature(found).parameters]
+        if missing:
+            return f"{where} has no parameter '{missing[0]}'"
+        uncalled = [name for name in self.calls if name not in _global_names(inspect.unwrap(found).__code__)]
+        return f"{where} does not call '{uncalled[0]}' by its name" if uncalled else None
 
     @property
     def name(self) -> str:
@@ -60,7 +83,7 @@ class Target:
 
 
 class _Patch:
-    """One attribute that was replaced, and what it was."""
+    """One replaced attribute and its original."""
 
     def __init__(self, holder: Any, name: str, replacement: Any) -> None:
         self._holder = weakref.ref(holder)
@@ -70,7 +93,7 @@ class _Patch:
         setattr(holder, name, replacement)
 
     def restore(self) -> None:
-        """Put the original back, unless somebody else has replaced ours."""
+        """Put the original back, unless someone else has replaced ours."""
         holder = self._holder()
         if holder is None or vars(holder).get(self._name) is not self._replacement:
             return
@@ -84,22 +107,23 @@ class Integration:
     """The patches of one framework.
 
     Args:
-        name: What the framework is called.
-        package: Module whose import, once complete, brings the patches.
-        supported: Range of versions, as pip writes it; None: the package has no ``__version__``, all are.
-        find_targets: Returns what is relied on, once the package is imported.
+        name: Name of the framework.
+        package: Module whose completed import triggers the patches.
+        tested: Range of versions in pip's notation that the tests have seen; None: the package has no
+            ``__version__``. A version outside is tried, after a warning: the targets decide.
+        find_targets: Returns the targets, after the import.
 
     Attributes:
-        listener: Gets the events; None while not installed, so that a wrapper that somebody kept is quiet.
-        on_unsupported: What happens when the framework does not fit.
+        listener: Receives the events; None while not installed, so that leftover wrappers stay silent.
+        on_unsupported: Response to an unsupported framework.
     """
 
     def __init__(
-        self, name: str, package: str, supported: str | None, find_targets: Callable[[], Sequence[Target]]
+        self, name: str, package: str, tested: str | None, find_targets: Callable[[], Sequence[Target]]
     ) -> None:
         self.name = name
         self.package = package
-        self.supported = SpecifierSet(supported or "")
+        self.tested = SpecifierSet(tested or "")
         self.listener: Listener | None = None
         self.on_unsupported: Policy = "error"
         self._find_targets = find_targets
@@ -112,32 +136,36 @@ class Integration:
         return f"{self.name} {self._version}"
 
     def targets(self) -> Sequence[Target]:
-        """Return what is relied on in the imported version."""
+        """Return the targets in the imported version."""
         return self._find_targets()
 
     def check(self) -> None:
-        """Look at the version and at every target before anything is changed.
+        """Check every target before any change.
 
         Raises:
-            PerseusError: The version is outside the range, or a target is missing or has other parameters.
+            PerseusError: A target is missing, has other parameters, or makes other calls.
         """
-        version = self._version
-        if not self.supported.contains(version, prereleases=True):
-            raise PerseusError("framework-unsupported", framework=self.name, version=version, supported=self.supported)
         for target in self.targets():
-            detail = _misfit(target)
-            if detail:
-                raise PerseusError("framework-changed", framework=self.framework, detail=detail)
+            if detail := target.misfit():
+                raise PerseusError(
+                    "framework-changed", framework=self.framework, detail=detail, tested=self.tested or "unmodified"
+                )
+
+    def untested(self) -> PerseusError | None:
+        """Return the remark on a version that no test has seen; None: the tests have seen it."""
+        if self.tested.contains(self._version, prereleases=True):
+            return None
+        return PerseusError("framework-untested", framework=self.framework, tested=self.tested)
 
     def install(self, listener: Listener, on_unsupported: Policy = "error") -> None:
-        """Hook the framework now if it is imported, else as soon as it is. Twice is once.
+        """Hook the framework, now if it is imported, else at its import. A second call changes nothing.
 
         Args:
-            listener: Gets the events from now on.
+            listener: Receives the events from now on.
             on_unsupported: ``"error"`` or ``"warn"``.
 
         Raises:
-            PerseusError: The framework is imported, does not fit, and ``on_unsupported`` is ``"error"``.
+            PerseusError: The imported framework is not supported, and ``on_unsupported`` is ``"error"``.
         """
         self.listener = listener
         self.on_unsupported = on_unsupported
@@ -148,7 +176,7 @@ class Integration:
             self._patch()
 
     def uninstall(self) -> None:
-        """Leave the framework as it was found; what others have replaced since stays theirs."""
+        """Restore the framework's original attributes; later replacements by others stay."""
         self.listener = None
         while self._patches:
             self._patches.pop().restore()
@@ -158,17 +186,33 @@ class Integration:
         self._patches.append(_Patch(holder, name, replacement))
 
     def refuse(self, error: PerseusError) -> None:
-        """Do what ``on_unsupported`` says about a framework or a mode of it that does not fit.
+        """Raise or warn about an unsupported framework or mode, as ``on_unsupported`` says.
 
         Raises:
             PerseusError: ``on_unsupported`` is ``"error"``.
         """
         if self.on_unsupported == "error":
             raise error
+        listener, hooked = self.listener, bool(self._patches)
         self.uninstall()
-        # Every rank meets the same error: one of them tells.
-        if os.environ.get("RANK", "0") == "0":
-            logging.getLogger("perseus_ds").warning("training goes on without Perseus: %s", error)
+        if listener is not None and hooked:
+            listener.unhooked()
+        _warn(f"training goes on without Perseus: {error}")
+
+    def refuse_mode(self, flag: str, reason: str) -> None:
+        """Refuse a mode that hides forwards and backwards; see ``refuse``.
+
+        Args:
+            flag: The mode, by its option where it has one.
+            reason: What hides them.
+        """
+        self.refuse(PerseusError("framework-mode", framework=self.framework, flag=flag, reason=reason))
+
+    def expect_passes(self, forwards: int, backwards: int, expected: int) -> None:
+        """Refuse a mode that nobody knows yet: fewer or more passes were seen in an iteration than it must have."""
+        if (forwards, backwards) != (expected, expected):
+            seen = f"{forwards} forwards and {backwards} backwards were seen, of {expected} each"
+            self.refuse_mode("a mode that Perseus does not know", seen)
 
     @property
     def _version(self) -> str:
@@ -186,6 +230,8 @@ class Integration:
         except PerseusError as error:
             self.refuse(error)
             return
+        if untested := self.untested():
+            _warn(str(untested))
         for target in self.targets():
             if target.wrap is not None:
                 holder = target.holder()
@@ -198,7 +244,7 @@ def reported(
     """Return ``original`` with its begin and end reported.
 
     Args:
-        integration: Whose listener is told.
+        integration: Its listener receives the reports.
         original: Function of the framework.
         describe: Returns the operation from the call's arguments; None: this call is not reported.
     """
@@ -218,7 +264,7 @@ def reported(
 
 
 def argument(function: Callable[..., Any], name: str) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """Return what finds the argument ``name`` in a call of ``function``."""
+    """Return a function that finds the argument ``name`` in a call of ``function``."""
     index = list(inspect.signature(function).parameters).index(name)
 
     def find(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -229,24 +275,23 @@ def argument(function: Callable[..., Any], name: str) -> Callable[[tuple[Any, ..
 
 @functools.cache
 def instruction(kind: Kind, microbatch: int, chunk: int) -> Operation:
-    """Return the one operation object with these values: making one costs more than looking it up."""
+    """Return the cached operation with these values: a lookup costs less than a new object."""
     return Operation(kind, microbatch, chunk)
 
 
 @functools.cache
 def exchange(kind: Kind, transfers: tuple[Transfer, ...]) -> Operation:
-    """Return the one communication with these transfers."""
+    """Return the cached communication with these transfers."""
     return Operation(kind, transfers=transfers)
 
 
-def _misfit(target: Target) -> str | None:
-    """Return what is wrong with a target; None: it fits."""
-    where = f"{target.module}.{target.path}"
-    try:
-        found = getattr(target.holder(), target.name)
-    except (AttributeError, ImportError):
-        return f"{where} is missing"
-    if not target.parameters:
-        return None
-    missing = [name for name in target.parameters if name not in inspect.signature(found).parameters]
-    return f"{where} has no parameter '{missing[0]}'" if missing else None
+def _global_names(code: CodeType) -> set[str]:
+    """Return the global names and attributes that a function and the functions within it use."""
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*map(_global_names, inner))
+
+
+def _warn(text: str) -> None:
+    # Every rank meets the same: one of them tells.
+    if os.environ.get("RANK", "0") == "0":
+        logging.getLogger("perseus_ds").warning("%s", text)

@@ -1,55 +1,64 @@
-"""Where a Megatron-Core rank stands, what its profile depends on, and which modes hide its instructions."""
+"""Layout of a Megatron-Core rank: its position, and the inputs of its profile."""
 
 from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Any
 
-from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Operation, Topology
 
-__all__ = ["Running", "hidden_mode", "running", "topology_of"]
+__all__ = ["Running", "running", "topology_of"]
 
-# Settings that change an instruction's time but no parameter's shape.
-_TIMED_SETTINGS = (
-    "num_layers",
-    "hidden_size",
-    "pipeline_dtype",
-    "fp8",
-    "sequence_parallel",
-    "recompute_granularity",
-    "recompute_method",
-    "recompute_num_layers",
-    "recompute_modules",
-)
+# Settings that change no instruction's time and may differ from start to start.
+_UNTIMED_SETTINGS = ("config_logger_dir", "use_cpu_initialization", "perform_initialization")
+
+
+# Groups whose ranks run in step, by the name that parallel_state has for them.
+_AXES = {
+    "tensor": "tensor_model_parallel",
+    "context": "context_parallel",
+    "weights": "gtp_weight_remat",
+    "expert": "expert_model_parallel",
+    "expert tensor": "expert_tensor_parallel",
+    "expert weights": "expert_gtp_weight_remat",
+}
 
 
 class Running:
-    """What is known of the schedule that runs; a process runs one at a time.
+    """The current schedule; a process runs one at a time.
 
     Attributes:
-        topology: Where this rank stands; None between schedules.
+        topology: Position of this rank; None between schedules.
         chunk_of: Index of each model chunk, by identity.
-        forward_of: The forward that made a tensor, by identity: a backward is only told that tensor.
+        forward_of: The forward that made a tensor, by identity: a backward only sees that tensor.
+        held: Communication within the instruction that runs, to be reported after it; None: outside of one, or where
+            an instruction never communicates.
+        forwards: Number of forwards seen so far.
+        backwards: Number of backwards seen so far.
     """
 
     def __init__(self) -> None:
         self.topology: Topology | None = None
         self.chunk_of: dict[int, int] = {}
         self.forward_of: dict[int, Operation] = {}
+        self.held: list[Operation] | None = None
+        self.forwards = self.backwards = 0
 
     def begin(self, topology: Topology, chunks: Sequence[Any]) -> None:
         """A schedule begins."""
         self.topology = topology
         self.chunk_of = {id(chunk): index for index, chunk in enumerate(chunks)}
+        self.forwards = self.backwards = 0
 
     def end(self) -> None:
-        """It is over, or was left by an exception."""
+        """The schedule is over, or an exception ended it."""
         self.topology = None
         self.chunk_of = {}
         self.forward_of.clear()
+        self.held = None
 
 
 running = Running()
@@ -58,9 +67,10 @@ _known: weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Topology]] = weakre
 
 
 def topology_of(chunks: Sequence[Any], config: Any, seq_length: int, micro_batch_size: int, framework: str) -> Topology:
-    """Return where this rank stands. Made once for a model and its input shape.
+    """Return the position of this rank, cached per model and input shape.
 
-    A pipeline's stage is all its tensor-parallel and context-parallel ranks: they run in step.
+    All tensor-parallel and context-parallel ranks of a stage run in step and form one stage. Ranks that exchange
+    tokens of experts, or share weights, are replicas to Megatron-Core; ``axes`` name them.
 
     Args:
         chunks: The model chunks of this rank.
@@ -75,52 +85,6 @@ def topology_of(chunks: Sequence[Any], config: Any, seq_length: int, micro_batch
         fingerprint = _fingerprint(chunks, config, seq_length, micro_batch_size)
         topology = shapes[seq_length, micro_batch_size] = _topology(len(chunks), framework, fingerprint)
     return topology
-
-
-def hidden_mode(config: Any, groups: Any = None) -> Callable[[str], PerseusError] | None:
-    """Return, if forwards and backwards cannot be told apart, what makes the error; it wants the framework's name.
-
-    Args:
-        config: The model's configuration.
-        groups: The process groups that the schedule was given; None: those of ``parallel_state``.
-    """
-    if getattr(config, "overlap_moe_expert_parallel_comm", False):
-        flag, reason = "--overlap-moe-expert-parallel-comm", "it runs a forward and a backward as one"
-    elif _full_iteration_graph(config):
-        flag, reason = "--cuda-graph-scope full_iteration", "a replayed CUDA graph runs no Python"
-    elif getattr(config, "hybrid_context_parallel", False):
-        flag, reason = "--hybrid-context-parallel", "it cuts every micro-batch differently"
-    elif not _groups_known(groups):
-        flag, reason = (
-            "a set of process groups of your own",
-            "only those of megatron.core.parallel_state tell the stages",
-        )
-    else:
-        return None
-    return lambda framework: PerseusError("framework-mode", framework=framework, flag=flag, reason=reason)
-
-
-def _groups_known(groups: Any) -> bool:
-    from megatron.core import parallel_state as state
-
-    if not state.model_parallel_is_initialized():
-        return False
-    theirs, ours = getattr(groups, "pp", None), state.get_pipeline_model_parallel_group()
-    return theirs is None or theirs is ours or _ranks(theirs) == _ranks(ours)
-
-
-def _ranks(group: Any) -> list[int]:
-    import torch.distributed
-
-    return torch.distributed.get_process_group_ranks(group)
-
-
-def _full_iteration_graph(config: Any) -> bool:
-    # One string up to 0.15, a list of enumerated scopes since.
-    scopes = getattr(config, "cuda_graph_scope", None) or ()
-    names = [scopes] if isinstance(scopes, str) else [getattr(scope, "name", scope) for scope in scopes]
-    enabled = getattr(config, "enable_cuda_graph", False) or getattr(config, "cuda_graph_impl", None) == "local"
-    return bool(enabled) and "full_iteration" in names
 
 
 def _topology(chunks: int, framework: str, fingerprint: str) -> Topology:
@@ -140,12 +104,50 @@ def _topology(chunks: int, framework: str, fingerprint: str) -> Topology:
         chunks=chunks,
         framework=framework,
         fingerprint=fingerprint,
+        axes=tuple(_axes()),
     )
 
 
+def _axes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield name and ranks of the groups that exchange data within an instruction, as far as this release has them."""
+    import torch.distributed
+    from megatron.core import parallel_state as state
+
+    known = set()
+    for axis, name in _AXES.items():
+        get_group = getattr(state, f"get_{name}_group", None)
+        group = get_group and get_group(check_initialized=False)
+        ranks = tuple(torch.distributed.get_process_group_ranks(group)) if group is not None else ()
+        # The experts' tensor parallelism is that of the others, unless it has a size of its own.
+        if len(ranks) > 1 and ranks not in known:
+            known.add(ranks)
+            yield axis, ranks
+
+
 def _fingerprint(chunks: Sequence[Any], config: Any, seq_length: int, micro_batch_size: int) -> str:
+    """Return a digest of what an instruction's time depends on: shapes, precision, and every plain setting.
+
+    A list of the settings that count would go out of date with the next release.
+    """
     shapes = [
         (name, tuple(weight.shape), str(weight.dtype)) for chunk in chunks for name, weight in chunk.named_parameters()
     ]
-    settings = [(name, str(getattr(config, name, None))) for name in _TIMED_SETTINGS]
-    return hashlib.sha256(repr((shapes, settings, seq_length, micro_batch_size)).encode()).hexdigest()[:16]
+    reduction = getattr(chunks[0], "ddp_config", None)
+    depends_on = (shapes, _settings(config), reduction and _settings(reduction), seq_length, micro_batch_size)
+    return hashlib.sha256(repr(depends_on).encode()).hexdigest()[:16]
+
+
+def _settings(config: Any) -> list[tuple[str, str]]:
+    """Return the plain values and functions of a configuration by name; other objects say nothing that lasts."""
+    values = ((name, _plain(value)) for name, value in sorted(vars(config).items()) if name not in _UNTIMED_SETTINGS)
+    return [(name, text) for name, text in values if text is not None]
+
+
+def _plain(value: Any) -> str | None:
+    import torch
+
+    if isinstance(value, list | tuple):
+        return str([_plain(one) for one in value])
+    if isinstance(value, str | int | float | Enum | torch.dtype):
+        return str(value)
+    return getattr(value, "__qualname__", None)

@@ -1,7 +1,7 @@
-"""Megatron-Core's point-to-point communication: which tensors go where, and who waits for them.
+"""Megatron-Core's point-to-point communication: the tensors, their destinations, and the waits.
 
-One call may send and receive both ways; it ends when all its tensors have arrived. With overlap it only posts
-them, and the schedule waits later on the handles.
+One call may send and receive in both directions; it ends with the arrival of all its tensors. With overlap it only
+posts them, and the schedule later waits on the handles.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .megatron_layout import running
 __all__ = ["TRANSFER_ARGUMENTS", "wrap_communicate"]
 
 TRANSFER_ARGUMENTS = ("tensor_send_prev", "recv_prev", "tensor_send_next", "recv_next", "wait_on_reqs")
-"""Parameters of the communication function that tell what it carries."""
+"""Parameters of the communication function that describe its tensors."""
 
 # Of the first four of them: the request's name, direction, tag, and which neighbour.
 _REQUESTS = (
@@ -35,7 +35,7 @@ def wrap_communicate(original: Callable[..., Any], integration: Integration) -> 
 
     Args:
         original: ``p2p_communication._communicate`` or ``P2PCommunicator._communicate``.
-        integration: Whose listener is told.
+        integration: Its listener receives the reports.
     """
     communicate = reported(integration, original, _describe)
 
@@ -55,11 +55,11 @@ def wrap_communicate(original: Callable[..., Any], integration: Integration) -> 
 
 
 class _Handle:
-    """A request whose wait is reported."""
+    """A request with a reported wait."""
 
     def __init__(self, request: Any, operation: Operation, integration: Integration) -> None:
         self._request = request
-        self.wait = reported(integration, request.wait, lambda *_, **__: operation)
+        self.wait = reported(integration, request.wait, lambda *_, **__: _now_or_later(operation))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._request, name)
@@ -74,7 +74,15 @@ def _describe(*_: Any, **kwargs: Any) -> Operation | None:
     )
     if not any(carried):
         return None
-    return _communication(carried, kwargs.get("wait_on_reqs", True), topology.stage, topology.stages)
+    return _now_or_later(_communication(carried, kwargs.get("wait_on_reqs", True), topology.stage, topology.stages))
+
+
+def _now_or_later(operation: Operation) -> Operation | None:
+    """Return the operation to report now; within an instruction it is held until the end of that."""
+    if running.held is None:
+        return operation
+    running.held.append(operation)
+    return None
 
 
 @functools.cache
@@ -86,5 +94,5 @@ def _communication(carried: tuple[bool, ...], blocking: bool, stage: int, stages
 
 @functools.cache
 def _neighbours(stage: int, stages: int) -> dict[str, Transfer]:
-    """Return the four possible transfers of a stage, by the request's name; the pipeline is a ring."""
+    """Return the four possible transfers of a stage by request name; the pipeline is a ring."""
     return {name: Transfer(direction, (stage + step) % stages, tag) for name, direction, tag, step in _REQUESTS}

@@ -1,7 +1,7 @@
-"""Megatron-Core's pipeline schedules: the three schedule functions are framed, their steps are reported.
+"""Megatron-Core's pipeline schedules: the hooks frame the three schedule functions and report their steps.
 
-The schedules look ``forward_step`` and ``backward_step`` up as globals of their module at every call, in all
-supported versions. Their signatures differ, so arguments are found by name.
+The schedules look up ``forward_step`` and ``backward_step`` as module globals at every call, which is checked. Their
+signatures differ, so the hooks find arguments by name.
 """
 
 from __future__ import annotations
@@ -15,21 +15,34 @@ from perseus_ds.pipeline.kinds import Kind
 
 from .checkpoints import loading, saving
 from .integration import Integration, Target, argument, instruction, reported
-from .megatron_layout import hidden_mode, running, topology_of
+from .megatron_joint import joint_targets
+from .megatron_layout import running, topology_of
+from .megatron_modes import hidden_mode
 from .megatron_p2p import TRANSFER_ARGUMENTS, wrap_communicate
 
 __all__ = ["MEGATRON"]
 
 _SCHEDULES = "megatron.core.pipeline_parallel.schedules"
 _P2P = "megatron.core.pipeline_parallel.p2p_communication"
+_COMMUNICATE = ("_communicate", "P2PCommunicator._communicate")
+_STEPS = ("forward_step", "backward_step")
 _CHECKPOINTS = "megatron.core.dist_checkpointing"
 _SCHEDULE_FUNCTIONS = (
     "forward_backward_no_pipelining",
     "forward_backward_pipelining_with_interleaving",
     "forward_backward_pipelining_without_interleaving",
 )
-# The process groups that a schedule may be given: 0.14's name of the argument, and the one since.
-_GROUPS = ("grad_finalize_pgs", "pg_collection")
+_STATE = "megatron.core.parallel_state"
+# The position of a rank is asked of these.
+_STATE_FUNCTIONS = (
+    "model_parallel_is_initialized",
+    "get_pipeline_model_parallel_group",
+    *(
+        f"get_{axis}_parallel_{what}"
+        for axis in ("tensor_model", "context", "pipeline_model", "data")
+        for what in ("rank", "world_size")
+    ),
+)
 
 
 def _wrap_schedule(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
@@ -38,16 +51,17 @@ def _wrap_schedule(original: Callable[..., Any], integration: Integration) -> Ca
         model = kwargs["model"]
         chunks = model if isinstance(model, list) else [model]
         config = _model_config(chunks[0])
-        groups = next((kwargs[name] for name in _GROUPS if kwargs.get(name) is not None), None)
-        hidden = hidden_mode(config, groups) if integration.listener is not None else None
-        if hidden is not None:
-            integration.refuse(hidden(integration.framework))
+        if integration.listener is not None:
+            hidden = hidden_mode(config, kwargs)
+            if hidden is not None:
+                integration.refuse_mode(*hidden)
         listener = integration.listener
         if listener is None:
             return original(*args, **kwargs)
+        training = not kwargs.get("forward_only", False)
         topology = topology_of(chunks, config, kwargs["seq_length"], kwargs["micro_batch_size"], integration.framework)
         running.begin(topology, chunks)
-        listener.iteration_begin(topology, kwargs["num_microbatches"], not kwargs.get("forward_only", False))
+        listener.iteration_begin(topology, kwargs["num_microbatches"], training)
         finalize = config.finalize_model_grads_func
         if finalize is not None:
             config.finalize_model_grads_func = reported(integration, finalize, _reduction)
@@ -57,6 +71,8 @@ def _wrap_schedule(original: Callable[..., Any], integration: Integration) -> Ca
             config.finalize_model_grads_func = finalize
             running.end()
         listener.iteration_end()
+        if training:
+            integration.expect_passes(running.forwards, running.backwards, kwargs["num_microbatches"] * len(chunks))
         return result
 
     return run
@@ -77,6 +93,7 @@ def _wrap_forward(original: Callable[..., Any], integration: Integration) -> Cal
         result = original(*args, **kwargs)
         listener.operation_end(operation)
         running.forward_of[id(result[0])] = operation
+        running.forwards += 1
         return result
 
     return forward_step
@@ -87,6 +104,7 @@ def _wrap_backward(original: Callable[..., Any], integration: Integration) -> Ca
 
     def describe(*args: Any, **kwargs: Any) -> Operation | None:
         forward = running.forward_of.pop(id(output_of(args, kwargs)), None)
+        running.backwards += forward is not None
         return forward and instruction(Kind.BACKWARD, forward.microbatch, forward.chunk)
 
     return reported(integration, original, describe)
@@ -103,20 +121,21 @@ def _model_config(chunk: Any) -> Any:
 
 
 def _find_targets() -> tuple[Target, ...]:
-    from megatron.core.pipeline_parallel import p2p_communication
-
     # A function of the module up to 0.13, a method of the communicator since.
-    communicate = "_communicate" if hasattr(p2p_communication, "_communicate") else "P2PCommunicator._communicate"
+    function, method = (Target(_P2P, name, TRANSFER_ARGUMENTS, wrap_communicate) for name in _COMMUNICATE)
     arguments = ("model", "num_microbatches", "seq_length", "micro_batch_size", "forward_only")
     return (
-        *(Target(_SCHEDULES, name, arguments, _wrap_schedule) for name in _SCHEDULE_FUNCTIONS),
+        *(Target(_SCHEDULES, name, arguments, _wrap_schedule, _STEPS) for name in _SCHEDULE_FUNCTIONS),
         Target(_SCHEDULES, "forward_step", ("model", "current_microbatch"), _wrap_forward),
         Target(_SCHEDULES, "backward_step", ("output_tensor",), _wrap_backward),
-        Target(_P2P, communicate, TRANSFER_ARGUMENTS, wrap_communicate),
+        function if function.exists() else method,
+        *joint_targets(),
         saving(_CHECKPOINTS, "save", "checkpoint_dir"),
         loading(_CHECKPOINTS, "load", "checkpoint_dir"),
+        *(Target(_STATE, name) for name in _STATE_FUNCTIONS),
+        Target("megatron.core.utils", "get_model_config"),
     )
 
 
-MEGATRON = Integration("megatron-core", "megatron.core", ">=0.12.3,<0.17", _find_targets)
+MEGATRON = Integration("megatron-core", "megatron.core", ">=0.12.3,<=0.20.0", _find_targets)
 """Megatron-Core's schedules: no pipelining, 1F1B and interleaved 1F1B."""

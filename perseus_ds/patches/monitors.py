@@ -1,4 +1,4 @@
-"""The frameworks' own monitors, for those who watch a training in TensorBoard or W&B."""
+"""The frameworks' own monitors, for users of TensorBoard or W&B."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _offered: list[weakref.ref[Any]] = []
 
 
 def offer_monitor(engine: Any) -> None:
-    """Remember the DeepSpeed engine that trains: it has a monitor, and counts the steps that it logs at."""
+    """Remember the training DeepSpeed engine: it has a monitor, and counts the logged steps."""
     _offered[:] = [weakref.ref(engine)]
 
 
 def framework_monitors(coordinates: bool) -> list[WriteEvents]:
-    """Return what writes, on this rank, to the monitors that the user has switched on.
+    """Return the writers, on this rank, to the monitors that the user has enabled.
 
-    DeepSpeed's covers TensorBoard, W&B, Comet and CSV, on the first rank. Megatron-LM's two writers live on the last.
+    DeepSpeed writes to TensorBoard, W&B, Comet and CSV on the first rank. Megatron-LM has two writers on the last rank.
 
     Args:
         coordinates: Whether this is the first rank.

@@ -1,4 +1,4 @@
-"""The DAG of one pipeline iteration: instructions whose duration is chosen, and nodes whose time is fixed.
+"""The DAG of one pipeline iteration: instructions with a chosen duration, and nodes with a fixed time.
 
 Arrays inside, networkx at the border. Source: Perseus (SOSP '24), section 4.1; fixed nodes are the paper's
 "single-choice operations".
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.csr import Csr, grouped
 from perseus_ds.pipeline.instruction import Instruction
 
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["Constant", "PipelineDag", "compressed", "edge_array"]
+__all__ = ["Constant", "PipelineDag", "edge_array"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -28,10 +29,10 @@ IntArray = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Constant:
-    """A node whose time no clock changes: a transfer, loading, the optimizer, the tail.
+    """A node whose time does not depend on the clock: a transfer, loading, the optimizer, the tail.
 
     Attributes:
-        label: What it is, for people.
+        label: Name for people.
         duration_s: Its time.
     """
 
@@ -41,14 +42,14 @@ class Constant:
 
 @dataclass(frozen=True)
 class PipelineDag:
-    """Instructions, constants, and who waits for whom.
+    """Instructions, constants, and their dependencies.
 
-    Nodes are numbered: first the instructions, in the order given, then the constants.
+    Nodes are numbered: first the instructions, in the given order, then the constants.
 
     Attributes:
         instructions: Nodes ``0 … len(instructions) - 1``.
         constants: The nodes after them.
-        edges: Shape (edges, 2): the second node starts when the first has ended. No cycles, no doubles.
+        edges: Shape (edges, 2): the second node starts after the end of the first. No cycles, no duplicates.
     """
 
     instructions: tuple[Instruction, ...]
@@ -71,14 +72,14 @@ class PipelineDag:
         return np.array([constant.duration_s for constant in self.constants], dtype=np.float64)
 
     @cached_property
-    def successors(self) -> tuple[IntArray, IntArray]:
-        """Out-edges in compressed form: node n's successors are ``heads[begin[n]:begin[n + 1]]``."""
-        return compressed(self.edges[:, 0], self.edges[:, 1], self.nodes)
+    def successors(self) -> Csr:
+        """The nodes that wait for each node."""
+        return grouped(self.edges[:, 0], self.edges[:, 1], self.nodes)
 
     @cached_property
-    def predecessors(self) -> tuple[IntArray, IntArray]:
-        """In-edges in compressed form, like ``successors``."""
-        return compressed(self.edges[:, 1], self.edges[:, 0], self.nodes)
+    def predecessors(self) -> Csr:
+        """The nodes that each node waits for."""
+        return grouped(self.edges[:, 1], self.edges[:, 0], self.nodes)
 
     @cached_property
     def topological_order(self) -> IntArray:
@@ -87,11 +88,11 @@ class PipelineDag:
         Raises:
             PerseusError: There is a cycle.
         """
-        begin, heads = (array.tolist() for array in self.successors)
+        indptr, heads = (array.tolist() for array in self.successors)
         waiting = np.bincount(self.edges[:, 1], minlength=self.nodes).tolist()
         order = [node for node, count in enumerate(waiting) if count == 0]
         for node in order:
-            for head in heads[begin[node] : begin[node + 1]]:
+            for head in heads[indptr[node] : indptr[node + 1]]:
                 waiting[head] -= 1
                 if waiting[head] == 0:
                     order.append(head)
@@ -102,7 +103,7 @@ class PipelineDag:
 
     @cached_property
     def program_order(self) -> tuple[IntArray, ...]:
-        """Each stage's instructions in the order it runs them."""
+        """Each stage's instructions in execution order."""
         order = self.topological_order
         order = order[order < len(self.instructions)]
         stage = np.array([instruction.stage for instruction in self.instructions], dtype=np.int64)
@@ -115,31 +116,33 @@ class PipelineDag:
         return self.instructions[node].label
 
     def node_times_s(self, durations_s: FloatArray | Sequence[float]) -> FloatArray:
-        """Return the times of all nodes, shape (nodes,), from the instructions' durations."""
+        """Return the times of all nodes, shape (nodes,), from the durations of the instructions."""
         durations = np.asarray(durations_s, dtype=np.float64)
         if durations.shape != (len(self.instructions),):
             raise ValueError(f"{len(self.instructions)} durations needed, got shape {durations.shape}")
         return np.concatenate((durations, self.constant_times_s))
 
     def starts_s(self, durations_s: FloatArray | Sequence[float]) -> FloatArray:
-        """Return every node's earliest start, shape (nodes,), when instructions take ``durations_s``."""
+        """Return every node's earliest start, shape (nodes,), for these durations of the instructions."""
         return self.heads_s(self.node_times_s(durations_s))
 
     def makespan(self, durations_s: FloatArray | Sequence[float]) -> float:
-        """Return the iteration time in seconds when instructions take ``durations_s``."""
+        """Return the iteration time in seconds for these durations of the instructions."""
         times = self.node_times_s(durations_s)
         return float(np.max(self.heads_s(times) + times, initial=0.0))
 
     def critical_path(self, durations_s: FloatArray | Sequence[float]) -> list[int]:
         """Return the nodes of one longest path, first to last."""
-        times = self.node_times_s(durations_s)
-        starts = self.heads_s(times)
-        ends = starts + times
-        begin, tails = self.predecessors
+        return self.longest_path(self.node_times_s(durations_s))
+
+    def longest_path(self, weights: FloatArray) -> list[int]:
+        """Return the nodes of one path with the largest sum of weights, shape (nodes,), first to last."""
+        ends = self.heads_s(weights) + weights
+        indptr, tails = self.predecessors
         node = int(np.argmax(ends))
         path = [node]
-        while begin[node] < begin[node + 1]:
-            before = tails[begin[node] : begin[node + 1]]
+        while indptr[node] < indptr[node + 1]:
+            before = tails[indptr[node] : indptr[node + 1]]
             node = int(before[np.argmax(ends[before])])
             path.append(node)
         return path[::-1]
@@ -158,7 +161,7 @@ class PipelineDag:
 
     @classmethod
     def from_networkx(cls, graph: nx.DiGraph) -> PipelineDag:
-        """Build from a graph whose nodes carry ``instruction``, or ``duration_s`` and maybe ``label``."""
+        """Build a DAG from a graph whose nodes carry ``instruction``, or ``duration_s`` and an optional ``label``."""
         variable = [(node, data["instruction"]) for node, data in graph.nodes(data=True) if "instruction" in data]
         fixed = [(node, data) for node, data in graph.nodes(data=True) if "instruction" not in data]
         number: Mapping[Any, int] = {node: i for i, (node, _) in enumerate([*variable, *fixed])}
@@ -172,21 +175,9 @@ class PipelineDag:
         """Return every node's earliest start, shape (nodes,), from the times of all nodes."""
         from perseus_ds.pipeline.paths import longest_to
 
-        begin, tails = self.predecessors
-        return longest_to(self.topological_order, begin, tails, times_s)
+        return longest_to(self.topological_order, self.predecessors, times_s)
 
 
 def edge_array(edges: Sequence[tuple[int, int]]) -> IntArray:
-    """Return edges as an array of shape (edges, 2), without doubles, sorted."""
+    """Return edges as a sorted array of shape (edges, 2), without duplicates."""
     return np.unique(np.array(edges, dtype=np.int64).reshape(-1, 2), axis=0)
-
-
-def compressed(keys: IntArray, values: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Group values by key: those of key k are ``grouped[begin[k]:begin[k + 1]]``.
-
-    Returns:
-        ``begin``, shape (count + 1,), and ``grouped``.
-    """
-    begin = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(keys, minlength=count), out=begin[1:])
-    return begin, values[np.argsort(keys, kind="stable")]

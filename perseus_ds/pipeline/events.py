@@ -1,11 +1,12 @@
-"""What a framework patch tells its listener: who this rank is and what it runs.
+"""The events that a framework patch sends to its listener: the rank's position, and its operations.
 
-Source: design of Perseus (SOSP '24, section 4.2) with communication made explicit, because real schedules
-wait for exchanges and not only for data.
+Source: design of Perseus (SOSP '24, section 4.2). Communication is explicit here, because real schedules wait for
+exchanges and not only for data.
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ __all__ = ["Direction", "Listener", "Operation", "Topology", "Transfer"]
 
 
 class Direction(str, Enum):
-    """Which way a transfer goes, seen from this rank."""
+    """Direction of a transfer, seen from this rank."""
 
     SEND = "send"
     RECEIVE = "receive"
@@ -31,7 +32,7 @@ class Transfer:
     Attributes:
         direction: Send or receive, seen from this rank.
         peer: Stage of the other side.
-        tag: What is carried: ``"activation"`` or ``"gradient"``.
+        tag: Content: ``"activation"`` or ``"gradient"``.
     """
 
     direction: Direction
@@ -41,13 +42,13 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Operation:
-    """One thing a rank does within an iteration.
+    """One operation of a rank within an iteration.
 
     Attributes:
-        kind: What it is.
+        kind: Its kind.
         microbatch: Micro-batch index of an instruction or load, else -1; of a joint one the forward's.
         chunk: Model chunk (virtual stage) of an instruction, else 0; of a joint one the forward's.
-        transfers: Of an EXCHANGE, POST or WAIT: the point-to-point tensors it carries or waits for.
+        transfers: The point-to-point tensors of an EXCHANGE, POST or WAIT.
         backward_microbatch: Micro-batch index of a joint instruction's backward, else -1.
         backward_chunk: Model chunk of a joint instruction's backward, else -1.
     """
@@ -62,20 +63,23 @@ class Operation:
 
 @dataclass(frozen=True)
 class Topology:
-    """Where this rank stands.
+    """Position of a rank in the job.
 
     Attributes:
         rank: Global rank.
         world_size: Number of ranks.
-        pipeline: Data-parallel replica this rank belongs to, ``0 … pipelines - 1``.
+        pipeline: Data-parallel replica of this rank, ``0 … pipelines - 1``. A framework counts ranks that only share
+            experts as replicas of their own; ``coordination.layout`` joins them.
         pipelines: Number of data-parallel replicas.
         stage: Pipeline stage, ``0 … stages - 1``.
         stages: Number of stages.
-        shard_rank: Rank within the stage's tensor-parallel group.
-        shard_size: Tensor-parallel ranks per stage.
+        shard_rank: Rank among those that share this stage's instructions and run in step.
+        shard_size: Number of those ranks per stage and replica.
         chunks: Model chunks (virtual stages) per stage.
         framework: Name and version, such as ``"deepspeed 0.19.8"``.
-        fingerprint: What a profile depends on: the model's shape, micro-batch size, precision.
+        fingerprint: Inputs of a profile: the model's shape, micro-batch size, precision.
+        axes: Name and global ranks of each group that exchanges data within an instruction, this rank's own alone:
+            ``"tensor"``, ``"context"``, ``"expert"`` and so on. Its ranks run in step. Groups of one are left out.
     """
 
     rank: int
@@ -89,6 +93,7 @@ class Topology:
     chunks: int = 1
     framework: str = ""
     fingerprint: str = ""
+    axes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 class Listener(Protocol):
@@ -98,18 +103,21 @@ class Listener(Protocol):
     """
 
     def framework_configured(self, section: Any, source: str) -> None:
-        """The framework's own configuration was read (DeepSpeed: in the engine's constructor).
+        """The framework has read its own configuration (DeepSpeed: in the engine's constructor).
 
         Args:
-            section: What it holds under ``"perseus"``; None without such a key.
+            section: Content of its key ``"perseus"``; None without such a key.
             source: Name of that configuration, for messages.
 
         Raises:
-            PerseusError: The section is wrong. The only error that a listener lets through.
+            PerseusError: The section is wrong. No other error leaves a listener.
         """
 
+    def arguments_defined(self, parser: argparse.ArgumentParser) -> None:
+        """The framework has defined its command line: add Perseus's options."""
+
     def checkpoint_saved(self, directory: str) -> None:
-        """The framework has saved a checkpoint, all ranks together, somewhere in this directory."""
+        """All ranks have saved a checkpoint together, in this directory or below."""
 
     def checkpoint_loaded(self, directory: str) -> None:
         """The framework has loaded a checkpoint from this directory."""
@@ -124,4 +132,7 @@ class Listener(Protocol):
         """The operation has returned (on CUDA: has been enqueued)."""
 
     def iteration_end(self) -> None:
-        """The schedule and, where the framework has it in the same call, the optimizer step are over."""
+        """The schedule is over, and the optimizer step if the framework makes it in the same call."""
+
+    def unhooked(self) -> None:
+        """A mode hides the framework's instructions: no more events will come. A graph may be under capture now."""

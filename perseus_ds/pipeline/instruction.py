@@ -13,11 +13,11 @@ __all__ = ["Instruction"]
 
 @dataclass(frozen=True, order=True)
 class Instruction:
-    """One pass of one micro-batch through one model chunk on one stage; two passes of two if it is joint.
+    """One pass of one micro-batch through one model chunk on one stage; a joint one has two passes.
 
     Attributes:
         stage: Pipeline stage, from 0.
-        kind: What it computes; ``kind.is_instruction`` holds.
+        kind: Its kind; ``kind.is_instruction`` holds.
         microbatch: Micro-batch index within the iteration, from 0; of a joint one the forward's.
         chunk: Model chunk (virtual stage) on that stage, from 0; of a joint one the forward's.
         backward_microbatch: Micro-batch index of a joint one's backward, else -1.
@@ -33,13 +33,13 @@ class Instruction:
 
     @classmethod
     def of(cls, stage: int, operation: Operation) -> Instruction:
-        """Return the instruction that an operation of a stage is."""
+        """Return the instruction of a stage's operation."""
         one = operation
         return cls(stage, one.kind, one.microbatch, one.chunk, one.backward_microbatch, one.backward_chunk)
 
     @property
     def operation(self) -> Operation:
-        """The operation that its stage runs."""
+        """The operation of its stage."""
         return Operation(
             self.kind,
             self.microbatch,
@@ -63,10 +63,10 @@ class Instruction:
 
     @classmethod
     def from_row(cls, row: Sequence[int | str]) -> tuple[Instruction, int]:
-        """Read what ``to_row`` wrote: the instruction and its MHz.
+        """Return the instruction and MHz of a row written by ``to_row``.
 
         Raises:
-            ValueError: It is no such row.
+            ValueError: The row is malformed.
         """
         stage, kind, microbatch, chunk, mhz, *backward = row
         return cls(int(stage), Kind(kind), int(microbatch), int(chunk), *map(int, backward)), int(mhz)

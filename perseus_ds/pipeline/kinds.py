@@ -1,9 +1,8 @@
-"""What a rank's operations are: the one list of kinds.
+"""The one list of the kinds of a rank's operations.
 
-An *instruction* computes on the GPU; its time follows the clock, so it has a measured curve and a place in the plan.
-It may compute a forward, a backward, half a backward (split weight gradients), or both passes of different
-micro-batches at once (joint: Megatron-Core's expert-parallel overlap). All other operations take a time that no plan
-chooses.
+An *instruction* computes on the GPU. Its time follows the clock, so it has a measured curve and a place in the plan.
+It computes a forward, a backward, half a backward (split weight gradients), or both passes of different micro-batches
+at once (joint: Megatron-Core's expert-parallel overlap). The plan does not choose the time of any other operation.
 """
 
 from __future__ import annotations
@@ -30,27 +29,27 @@ class Kind(str, Enum):
 
     @property
     def is_instruction(self) -> bool:
-        """Whether a plan chooses its clock."""
+        """Whether the plan chooses its clock."""
         return self in _INSTRUCTIONS
 
     @property
     def is_communication(self) -> bool:
-        """Whether it carries or awaits point-to-point tensors."""
+        """Whether it carries point-to-point tensors or waits for them."""
         return self in (Kind.EXCHANGE, Kind.POST, Kind.WAIT)
 
     @property
     def is_joint(self) -> bool:
-        """Whether it computes for two micro-batches, so that it names a backward micro-batch and chunk too."""
+        """Whether it computes for two micro-batches, and so also names a backward micro-batch and chunk."""
         return self is Kind.FORWARD_BACKWARD
 
     @property
     def computes_forward(self) -> bool:
-        """Whether a forward pass is in it."""
+        """Whether it contains a forward pass."""
         return self in (Kind.FORWARD, Kind.FORWARD_BACKWARD)
 
     @property
     def computes_backward(self) -> bool:
-        """Whether a backward pass, whole or half, is in it."""
+        """Whether it contains a backward pass, whole or half."""
         return self.is_instruction and self is not Kind.FORWARD
 
 

@@ -1,14 +1,14 @@
-"""The DAG of one pipeline from what its stages really ran.
+"""Builds the DAG of one pipeline from the traces of its stages.
 
-Program order on each stage, and transfers with rendezvous: a transfer starts when both sides have posted it;
-a blocking exchange returns when all its transfers are done, so real schedules are no pure data-dependency
-graphs. Needs no common clock: only durations and orders are used.
+Its edges are the program order of each stage, and transfers with rendezvous. A transfer starts after both sides have
+posted it. A blocking exchange returns after all its transfers. Real schedules are therefore more than data
+dependencies. No common clock is needed: only durations and orders count.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -21,9 +21,12 @@ from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 
-__all__ = ["dag_from_traces"]
+__all__ = ["dag_from_traces", "with_tail"]
 
 _COLLECTIVE = (Kind.REDUCE, Kind.OPTIMIZER)  # may hide a wait for the slowest rank
+
+_LONGER = 1.03
+"""An instruction that takes this multiple of its kind's typical time has an extra time."""
 
 _Link = tuple[int, int, str]  # sender, receiver, tag
 _Hop = tuple[_Link, int]  # the k-th transfer of a link
@@ -32,21 +35,23 @@ _Hop = tuple[_Link, int]  # the k-th transfer of a link
 def dag_from_traces(traces: Sequence[StageTrace]) -> PipelineDag:
     """Build the DAG of one iteration of one pipeline.
 
-    Constants: transfers, overheads between operations, loading, reduction and optimizer, and a tail that makes the
-    makespan at the measured durations the measured iteration time. A link's hop time is the median over its
-    transfers of the shorter of both sides' durations: whoever posts later sees the transfer alone. Where exchanges
-    are joint it is the least of them.
+    The constants are transfers, overheads between operations, loading, reduction, optimizer, extra times, and a tail.
+    An instruction has an extra time where it takes longer than its kind mostly does: beside the gradient reduction, or
+    beside the gather of parameters. The tail makes the makespan at the measured durations equal to the measured
+    iteration time. The hop time of a link is a median over its transfers. It takes the shorter duration of the two
+    sides: the later side sees only the transfer. In a joint exchange it takes the shortest one.
 
     Args:
         traces: One per stage, of the same iteration.
 
     Raises:
-        PerseusError: A send has no receive, or the other way round.
+        PerseusError: A send has no receive, or a receive no send.
     """
     traces = sorted(traces, key=lambda trace: trace.stage)
     hops = _hop_times(traces)
     fixed = _fixed_times(traces)
-    builder = _Builder()
+    extra = {instruction: time_s for trace in traces for instruction, time_s in _extra_times(trace).items()}
+    builder = _Builder(extra)
     for trace in traces:
         builder.add_stage(trace, fixed, hops)
     dag = builder.dag()
@@ -56,14 +61,15 @@ def dag_from_traces(traces: Sequence[StageTrace]) -> PipelineDag:
         for timed in trace.operations
         if timed.operation.kind.is_instruction
     }
-    makespan_s = dag.makespan([measured[instruction] for instruction in dag.instructions])
-    return _with_tail(dag, max(0.0, median(trace.iteration_time_s for trace in traces) - makespan_s))
+    makespan_s = dag.makespan([measured[one] - extra.get(one, 0.0) for one in dag.instructions])
+    return with_tail(dag, max(0.0, median(trace.iteration_time_s for trace in traces) - makespan_s))
 
 
 class _Builder:
     """Collects nodes and edges; constants get negative numbers until all instructions are known."""
 
-    def __init__(self) -> None:
+    def __init__(self, extra: Mapping[Instruction, float]) -> None:
+        self.extra = extra
         self.instructions: list[Instruction] = []
         self.constants: list[Constant] = []
         self.edges: list[tuple[int, int]] = []
@@ -76,7 +82,7 @@ class _Builder:
         return node
 
     def add_stage(self, trace: StageTrace, fixed: dict[tuple, float], hops: dict[_Link, float]) -> None:
-        """Add one stage's operations. ``done`` is what must be over before its next operation begins."""
+        """Add the operations of one stage. ``done``: nodes that must end before its next operation begins."""
         done: list[int] = []
         counts: dict[tuple[Direction, _Link], int] = defaultdict(int)
         posted: dict[Transfer, list[int]] = defaultdict(list)
@@ -91,6 +97,8 @@ class _Builder:
                 self.instructions.append(Instruction.of(trace.stage, one))
                 self.edges += [(before, len(self.instructions) - 1) for before in done]
                 done = [len(self.instructions) - 1]
+                if (extra_s := self.extra.get(self.instructions[-1], 0.0)) > 0:
+                    done = [self.constant(f"extra time of {self.instructions[-1]}", extra_s, done)]
             elif one.kind is Kind.WAIT:
                 done += [posted[transfer].pop(0) for transfer in one.transfers if posted[transfer]]
             elif one.kind in (Kind.EXCHANGE, Kind.POST):
@@ -123,8 +131,13 @@ class _Builder:
         return PipelineDag(tuple(self.instructions), tuple(self.constants), edge_array(edges))
 
 
-def _with_tail(dag: PipelineDag, tail_s: float) -> PipelineDag:
-    """Append a constant after everything."""
+def with_tail(dag: PipelineDag, tail_s: float) -> PipelineDag:
+    """Append a constant after everything.
+
+    Args:
+        dag: The pipeline.
+        tail_s: The constant's time.
+    """
     lasts = np.setdiff1d(np.arange(dag.nodes), dag.edges[:, 0])
     edges = np.concatenate((dag.edges, np.stack((lasts, np.full_like(lasts, dag.nodes)), axis=1)))
     return replace(dag, constants=(*dag.constants, Constant("tail of the iteration", tail_s)), edges=edges)
@@ -168,7 +181,7 @@ def _hop_times(traces: Sequence[StageTrace]) -> dict[_Link, float]:
 
 
 def _blocked_times(trace: StageTrace) -> list[list[float]]:
-    """Return, for each operation that posts transfers, how long each of them blocked the stage."""
+    """Return the blocked time of the stage per transfer, for each operation that posts transfers."""
     blocked: list[list[float]] = [[] for _ in trace.operations]
     open_posts: dict[Transfer, list[tuple[int, int]]] = defaultdict(list)
     for index, timed in enumerate(trace.operations):
@@ -185,6 +198,24 @@ def _blocked_times(trace: StageTrace) -> list[list[float]]:
                     post, position = open_posts[transfer].pop(0)
                     blocked[post][position] = timed.duration_s
     return blocked
+
+
+def _extra_times(trace: StageTrace) -> dict[Instruction, float]:
+    """Return by how much single instructions take longer at their position than their kind mostly does."""
+    took_s: dict[tuple, list[float]] = defaultdict(list)
+    work = [timed for timed in trace.operations if timed.operation.kind.is_instruction]
+    for timed in work:
+        took_s[_kind_of(timed)].append(timed.duration_s)
+    typical_s = {kind: median(times_s) for kind, times_s in took_s.items()}
+    return {
+        Instruction.of(trace.stage, timed.operation): timed.duration_s - typical_s[_kind_of(timed)]
+        for timed in work
+        if timed.duration_s > _LONGER * typical_s[_kind_of(timed)]
+    }
+
+
+def _kind_of(timed: TimedOperation) -> tuple[Kind, int, int]:
+    return timed.operation.kind, timed.operation.chunk, timed.operation.backward_chunk
 
 
 def _fixed_times(traces: Sequence[StageTrace]) -> dict[tuple, float]:

@@ -1,7 +1,7 @@
-"""Pipeline schedules: what each stage runs, in order, and the DAG of it.
+"""Pipeline schedules: the order of each stage's instructions, and the DAG.
 
-Sources: GPipe (arXiv 1811.06965); 1F1B (PipeDream-Flush, arXiv 2006.09503); interleaved 1F1B (Megatron-LM,
-arXiv 2104.04473, section 2.2).
+Sources: GPipe (arXiv 1811.06965); 1F1B (PipeDream-Flush, arXiv 2006.09503); interleaved 1F1B (Megatron-LM, arXiv
+2104.04473, section 2.2).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     """Return interleaved 1F1B's order per stage: chunks take turns in groups of ``stages`` micro-batches.
 
     Raises:
-        PerseusError: ``microbatches`` is no multiple of ``stages`` (Megatron-LM's own rule).
+        PerseusError: ``microbatches`` is not a multiple of ``stages`` (Megatron-LM's own rule).
     """
     _check(stages, microbatches, chunks)
     if microbatches % stages:
@@ -84,10 +84,10 @@ def schedule_dag(schedule: str, stages: int, microbatches: int, chunks: int = 1)
 
 
 def dag_of(schedule: Sequence[Sequence[Instruction]]) -> PipelineDag:
-    """Return the DAG of a schedule: program order on each stage, and the data's way through the stages.
+    """Return the DAG of a schedule: program order on each stage, and the data flow through the stages.
 
-    A forward needs the one of the stage before, or of the last stage's chunk before; a backward needs its own
-    forward and the backward of the stage after, or of the first stage's chunk after.
+    A forward needs the forward of the previous stage, or of the last stage's previous chunk. A backward needs its own
+    forward, and the backward of the next stage, or of the first stage's next chunk.
     """
     instructions = tuple(instruction for order in schedule for instruction in order)
     number = {instruction: node for node, instruction in enumerate(instructions)}

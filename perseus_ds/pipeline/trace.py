@@ -1,4 +1,4 @@
-"""The trace of one iteration: what each stage ran, in program order, with times."""
+"""The trace of one iteration: each stage's operations in program order, with times."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class TimedOperation:
     """An operation with its times.
 
     Attributes:
-        operation: What ran.
+        operation: The operation.
         begin_s: Begin in seconds, from the iteration's begin on the same rank.
         end_s: End in seconds, from the iteration's begin on the same rank.
-        frequency_mhz: SM clock asked for while it ran; 0 when unknown.
+        frequency_mhz: Requested SM clock; 0 when unknown.
     """
 
     operation: Operation
@@ -72,7 +72,7 @@ class StageTrace:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> StageTrace:
-        """Rebuild what ``to_json`` wrote."""
+        """Rebuild a trace from ``to_json``."""
         return cls(
             stage=data["stage"],
             pipeline=data["pipeline"],

@@ -1,1 +1,1 @@
-"""Profiling in the live training: times, energies and blocking power per instruction and clock."""
+"""Profiling in the live training: time, energy and blocking power per instruction and clock."""

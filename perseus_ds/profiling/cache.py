@@ -1,4 +1,4 @@
-"""Measured profiles kept on disk for the next start, one file per thing that a profile depends on."""
+"""Keeps measured profiles on disk for the next start, one file per fingerprint."""
 
 from __future__ import annotations
 
@@ -6,30 +6,38 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, PositiveFloat, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from perseus_ds.files import read_text
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_profile
+from perseus_ds.profiling.table import MOST, CurveKey, Profile, ProfilePoint, make_profile
 
 __all__ = ["cache_path", "fingerprint", "load_profile", "store_profile"]
 
 _PACKAGES = ("perseus_ds", "torch", "nvidia-ml-py")
+_OTHERS = ("waiting_slope_w_per_mhz", "waiting_mhz", "request_stall_s")  # of a profile, beside its curves
+
+_Clock = Annotated[int, Field(gt=0, le=100_000)]
+_Number = Annotated[float, Field(ge=-MOST, le=MOST)]
+_Positive = Annotated[float, Field(gt=0.0, le=MOST)]
 
 
 class _Curve(BaseModel):
-    """One curve as it is on disk: rows of MHz, s, J, and the two intervals."""
+    """One curve on disk: rows of MHz, s, J, and the two intervals."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     stage: int = Field(ge=0)
     kind: Kind = Field(strict=False)
     chunk: int = Field(ge=0)
-    backward_chunk: int = Field(default=-1, ge=-1)
-    points: list[tuple[int, PositiveFloat, FiniteFloat, FiniteFloat, FiniteFloat]] = Field(min_length=1)
+    backward_chunk: int = Field(ge=-1)
+    points: list[tuple[_Clock, _Positive, _Number, _Number, _Number]] = Field(min_length=1)
 
 
 class _Entry(BaseModel):
@@ -37,19 +45,23 @@ class _Entry(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     fingerprint: dict[str, str]
-    blocking_power_w: PositiveFloat
+    blocking_power_w: _Positive
+    waiting_slope_w_per_mhz: _Number = 0.0
+    waiting_mhz: _Number = 0.0
+    request_stall_s: Annotated[float, Field(ge=0.0, le=MOST)] = 0.0
     curves: list[_Curve] = Field(min_length=1)
 
 
 def fingerprint(topology: Topology, gpu_name: str, driver_version: str) -> dict[str, str]:
-    """Return all that a profile depends on, by name.
+    """Return everything that a profile depends on, by name.
 
     Args:
         topology: Of any rank: the model's shape and micro-batch size, the framework, the parallel layout.
         gpu_name: NVML's name of the GPU model.
         driver_version: NVML's driver version.
     """
-    layout = f"pp{topology.stages} tp{topology.shard_size} chunks{topology.chunks}"
+    axes = " ".join(f"{name} {len(ranks)}" for name, ranks in topology.axes)
+    layout = f"pp{topology.stages} tp{topology.shard_size} chunks{topology.chunks} {axes}".rstrip()
     return {
         "model": topology.fingerprint,
         "layout": layout,
@@ -61,7 +73,7 @@ def fingerprint(topology: Topology, gpu_name: str, driver_version: str) -> dict[
 
 
 def cache_path(directory: Path, depends_on: Mapping[str, str]) -> Path:
-    """Return where the profile with this fingerprint is kept."""
+    """Return the file of the profile with this fingerprint."""
     digest = hashlib.sha256(json.dumps(dict(depends_on), sort_keys=True).encode()).hexdigest()
     return directory / f"profile-{digest[:16]}.json"
 
@@ -71,19 +83,19 @@ def load_profile(
 ) -> tuple[Profile, float] | None:
     """Read a cached profile.
 
-    A file that is damaged, or that is of something else, is reported and renamed to ``*.damaged``.
+    A damaged or foreign file is reported and renamed to ``*.damaged``.
 
     Args:
         directory: The cache directory; may be missing.
-        depends_on: What ``fingerprint`` returned.
-        report: Gets a line for the user.
+        depends_on: Result of ``fingerprint``.
+        report: Called with one line for the user.
 
     Returns:
-        The profile and the blocking power in watts; None when there is none to use.
+        The profile and the blocking power in watts; None without a usable profile.
     """
     file = cache_path(directory, depends_on)
     try:
-        entry = _Entry.model_validate_json(file.read_bytes())
+        entry = _Entry.model_validate_json(read_text(file, guarded=True))
     except FileNotFoundError:
         return None
     except ValidationError as error:
@@ -108,7 +120,9 @@ def load_profile(
         for curve in entry.curves
     }
     try:
-        return make_profile(rows, str(file)), entry.blocking_power_w
+        profile = make_profile(rows, str(file))
+        others = {name: getattr(entry, name) for name in _OTHERS}
+        return replace(profile, **others), entry.blocking_power_w
     except PerseusError as error:
         _set_aside(file, "cache-damaged", str(error), report)
         return None
@@ -124,14 +138,14 @@ def store_profile(
     """Write a profile to the cache, atomically: readers see the old file or the whole new one.
 
     Args:
-        directory: The cache directory; made if missing.
-        depends_on: What ``fingerprint`` returned.
+        directory: The cache directory; created if missing.
+        depends_on: Result of ``fingerprint``.
         profile: The profile.
         blocking_power_w: Watts of a waiting GPU.
-        report: Gets a line for the user when it cannot be written.
+        report: Called with one line for the user if the write fails.
 
     Returns:
-        Whether it was written.
+        Whether the write succeeded.
     """
     file = cache_path(directory, depends_on)
     curves = [
@@ -144,12 +158,18 @@ def store_profile(
         )
         for key, points in profile.curves.items()
     ]
-    entry = _Entry(fingerprint=dict(depends_on), blocking_power_w=blocking_power_w, curves=curves)
+    entry = _Entry(
+        fingerprint=dict(depends_on),
+        blocking_power_w=blocking_power_w,
+        **{name: getattr(profile, name) for name in _OTHERS},
+        curves=curves,
+    )
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("w", encoding="utf-8") as stream:
+                os.fchmod(stream.fileno(), 0o644)  # what anybody may write is not read again
                 stream.write(entry.model_dump_json(indent=1))
                 stream.flush()
                 os.fsync(stream.fileno())

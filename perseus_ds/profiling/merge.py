@@ -1,11 +1,14 @@
-"""One pipeline's profile from what every rank measured."""
+"""Merges the measurements of all ranks into the profile of one pipeline."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import mean, median
 
+from perseus_ds.console import log
+from perseus_ds.messages import user_message
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.pooling import pool
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_profile
@@ -16,13 +19,12 @@ __all__ = ["merge_profiles"]
 def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "profile") -> tuple[Profile, float]:
     """Merge the ranks' measurements.
 
-    Tensor-parallel ranks of a stage wait for their slowest: the longest time, and the mean energy of one GPU
-    (their sum is the mean times the GPUs per stage). Of data-parallel replicas the median, so that one
-    straggler among several does not count.
+    The tensor-parallel ranks of a stage wait for their slowest. The merge takes their longest time and the mean
+    energy of one GPU. Over data-parallel replicas it takes the median, so a single straggler does not count.
 
     Args:
         ranks: (pipeline, attribution) of every rank.
-        source: Where the profile comes from, for messages.
+        source: Origin of the profile, for messages.
 
     Returns:
         The profile, energies per GPU, and the blocking power of one GPU in watts.
@@ -31,7 +33,13 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
         PerseusError: A stage lacks its forward or its backward.
     """
     pipelines, attributions = zip(*ranks, strict=True)
-    measured = list(zip(pipelines, pool(attributions), strict=True))
+    unknown = [one for one in attributions if not one.verdict.explained]
+    if unknown:
+        log.warning("%s", user_message("energy-unknown", gpus=len(unknown), all=len(attributions)))
+        source = f"{source}, energies by the published power law"
+    known = iter(pool([one for one in attributions if one.verdict.explained]))
+    sharpened = [next(known) if one.verdict.explained else one for one in attributions]
+    measured = list(zip(pipelines, sharpened, strict=True))
     per_pipeline: dict[tuple[CurveKey, int], dict[int, list[ProfilePoint]]] = defaultdict(lambda: defaultdict(list))
     shards: dict[tuple[CurveKey, int], int] = defaultdict(int)
     for pipeline, attribution in measured:
@@ -46,8 +54,15 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
             if len(points) == shards[key, pipeline]:
                 replicas[key][mhz].append(_one_stage(mhz, points))
     rows = {key: [_typical(mhz, points) for mhz, points in row.items()] for key, row in replicas.items()}
-    blocking_power_w = median(attribution.blocking_power_w for _, attribution in measured)
-    return make_profile(rows, source), blocking_power_w
+    slope = median(one.waiting_slope_w_per_mhz for one in attributions)
+    waiting_mhz = mean(one.waiting_mhz for one in attributions)
+    # Of each GPU at the same clock.
+    blocking_power_w = median(one.blocking_power_w + slope * (waiting_mhz - one.waiting_mhz) for one in attributions)
+    stall_s = median(one.request_stall_s for one in attributions)
+    profile = replace(
+        make_profile(rows, source), waiting_slope_w_per_mhz=slope, waiting_mhz=waiting_mhz, request_stall_s=stall_s
+    )
+    return profile, blocking_power_w
 
 
 def _one_stage(mhz: int, points: Sequence[ProfilePoint]) -> ProfilePoint:

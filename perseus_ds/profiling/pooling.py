@@ -1,8 +1,8 @@
-"""GPUs of one model that run like layers make each other's energies sharper.
+"""Improves the energies of GPUs of one model with each other's data, where they run equal layers.
 
-Their power curves have one shape, and nearly one level. Fitted to the increments of all of them it shows details
-that a single GPU's noise hides. Each GPU is then fitted again, as a deviation from what they have in common: how
-far GPUs deviate, all their increments together say.
+Their power curves share one shape and nearly one level. A joint fit to all increments shows details below the noise
+of a single GPU. A second fit then gives each GPU its deviation from the common curve; all increments together
+determine how large deviations are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.regression import CurveFit, Evidence, matern, posteriors, refit, unit_clocks
 
-__all__ = ["pool"]
+__all__ = ["deviation_covariance", "pool"]
 
 Array = NDArray[np.float64]
 Columns = Sequence[NDArray[np.intp]]
@@ -27,18 +27,20 @@ Columns = Sequence[NDArray[np.intp]]
 # smooth deviation, and of each point's own.
 _LEVELS = ((0.003, 0.002), (0.02, 0.006), (0.2, 0.1))
 _DEVIATIONS = tuple(product(_LEVELS, (0.001, 0.005, 0.03), (0.0005, 0.002, 0.006)))
+_CURVES_DIFFER = 0.1
+_CERTAIN = 0.02
 _LENGTH = 0.4
 _VAGUE = 10.0
 
 
 def pool(attributions: Sequence[Attribution]) -> list[Attribution]:
-    """Sharpen every GPU's energies by the others'.
+    """Improve every GPU's energies with the data of the others.
 
     Args:
         attributions: Of GPUs of one model.
 
     Returns:
-        The same with energies and their intervals changed, in the same order.
+        The attributions in the same order, with new energies and intervals.
     """
     if len(attributions) < 2:
         return list(attributions)
@@ -62,36 +64,49 @@ def pool(attributions: Sequence[Attribution]) -> list[Attribution]:
 
 
 def _with_lone(values: Array, one: Attribution) -> Array:
-    """Append zeros for what is not expected to be alike: waiting and other work."""
+    """Append zeros for the states that GPUs do not share: waiting and other work."""
     return np.append(values, np.zeros(len(one.power.values) - len(values)))
 
 
 def _deviations(evidence: Evidence, expected: Array) -> Iterator[Array]:
-    """Yield the covariance of the deviation from the expected values, shape (p, p), for each size of it."""
-    same_curve = np.zeros_like(evidence.gram)
-    for members in evidence.curves:
-        same_curve[np.ix_(members, members)] = 1.0
-    alike = same_curve * matern(evidence.clock, _LENGTH)
+    """Yield the covariance of the deviation from the expected values, shape (p, p), for each of its sizes."""
     lone = np.diag(np.where(expected == 0.0, _VAGUE * evidence.scale, 0.0) ** 2)
     sizes = np.outer(expected, expected)
     for (gpu, level), smooth, free in _DEVIATIONS:
-        relative = gpu**2 + level**2 * same_curve + smooth**2 * alike + free**2 * np.eye(len(expected))
-        yield sizes * relative + lone
+        yield sizes * deviation_covariance(evidence.curves, evidence.clock, gpu, level, smooth, free) + lone
+
+
+def deviation_covariance(curves: Columns, clock: Array, gpu: float, level: float, smooth: float, free: float) -> Array:
+    """Return how a GPU's deviations from the common curves go together, as shares of the values.
+
+    Args:
+        curves: For each curve, the columns of its states.
+        clock: Each state's clock, scaled to about 0 … 1, shape (p,).
+        gpu: Standard deviation of the GPU's level, in all its curves.
+        level: Of each curve's own level.
+        smooth: Of each curve's smooth deviation.
+        free: Of each point's own.
+
+    Returns:
+        The covariance, shape (p, p).
+    """
+    same_curve = np.zeros((len(clock), len(clock)))
+    for members in curves:
+        same_curve[np.ix_(members, members)] = 1.0
+    alike = same_curve * matern(clock, _LENGTH)
+    return gpu**2 + level**2 * same_curve + smooth**2 * alike + free**2 * np.eye(len(clock))
 
 
 def _together(attributions: Sequence[Attribution], common: Sequence[tuple[Kind, int]], where: Columns) -> Evidence:
-    """Add up the evidence of all GPUs for the curves that they share, each curve scaled by its level."""
+    """Sum the evidence of all GPUs for their common curves, each curve scaled by its level."""
     gram, moment = np.zeros((len(common), len(common))), np.zeros(len(common))
     scale, ranks = np.zeros(len(common)), np.zeros(len(common))
     square, count = 0.0, 0
     for one, columns, level in zip(attributions, where, _levels(attributions), strict=True):
         states = np.arange(len(columns))
-        # What waiting and other work take is well known: it is subtracted.
-        lone = one.power.values.copy()
-        lone[states] = 0.0
-        rest = one.evidence.beyond(lone)
-        np.add.at(gram, np.ix_(columns, columns), np.outer(level, level) * rest.gram[np.ix_(states, states)])
-        np.add.at(moment, columns, level * rest.moment[states])
+        rest = one.evidence.without(np.arange(len(columns), len(one.evidence.gram)))
+        np.add.at(gram, np.ix_(columns, columns), np.outer(level, level) * rest.gram)
+        np.add.at(moment, columns, level * rest.moment)
         np.add.at(scale, columns, rest.scale[states] / level)
         np.add.at(ranks, columns, 1.0)
         square += rest.square
@@ -111,18 +126,38 @@ def _together(attributions: Sequence[Attribution], common: Sequence[tuple[Kind, 
 
 
 def _levels(attributions: Sequence[Attribution]) -> list[Array]:
-    """Return the level of each state's curve as a share of the mean over all curves of its kind."""
-    means: list[Array] = []
-    by_kind: dict[Kind, list[float]] = defaultdict(list)
+    """Return the level of each state's curve, as a share of what the GPUs draw on average at the same clocks.
+
+    Of two instructions that always alternate the sum is known, but hardly what each draws. So all curves together
+    give a GPU's level, and where any curve is in doubt, all of its curves' levels follow that one.
+    """
+    drawn_w: dict[tuple[Kind, int], list[tuple[float, float]]] = defaultdict(list)
     for one in attributions:
-        mean_w = np.empty(len(one.states))
+        doubt = max(_doubts(one))
+        for (key, mhz), power_w in zip(one.states, one.power.values, strict=False):
+            drawn_w[key.kind, mhz].append((float(power_w), doubt))
+    typical = {state: _weighted(rows) for state, rows in drawn_w.items()}
+    levels: list[Array] = []
+    for one in attributions:
+        typical_w = np.array([typical[key.kind, mhz] for key, mhz in one.states])
+        times_s = {(key, point.frequency_mhz): point.time_s for key, row in one.curves.items() for point in row}
+        lasted_s = np.array([times_s.get(state, 0.0) for state in one.states])
+        together = float(lasted_s @ one.power.values[: len(lasted_s)] / (lasted_s @ typical_w))
+        differ = _CURVES_DIFFER**2 / (_CURVES_DIFFER**2 + max(_doubts(one)) ** 2)
+        level = np.empty(len(one.states))
         for members in one.evidence.curves:
-            level_w = float(one.power.values[members].mean())
-            mean_w[members] = level_w
-            by_kind[one.states[members[0]][0].kind].append(level_w)
-        means.append(mean_w)
-    typical_w = {kind: np.mean(levels) for kind, levels in by_kind.items()}
-    return [
-        mean_w / np.array([typical_w[key.kind] for key, _ in one.states])
-        for one, mean_w in zip(attributions, means, strict=True)
-    ]
+            share = float(one.power.values[members].mean() / typical_w[members].mean())
+            level[members] = together + (share - together) * differ
+        levels.append(level)
+    return levels
+
+
+def _doubts(one: Attribution) -> list[float]:
+    """Return the standard deviation of each curve's power, as a share of it."""
+    return [float(one.power.sd[members].mean() / one.power.values[members].mean()) for members in one.evidence.curves]
+
+
+def _weighted(values: Sequence[tuple[float, float]]) -> float:
+    """Return the mean of values, weighted by their doubts, which are shares of them."""
+    weights = [1.0 / (doubt**2 + _CERTAIN**2) for _, doubt in values]
+    return float(np.average([value for value, _ in values], weights=weights))

@@ -1,4 +1,4 @@
-"""One rank's timed operations, iteration by iteration, without ever waiting for the device.
+"""One rank's timed operations, iteration by iteration; it never waits for the device.
 
 Source: design of Perseus (SOSP '24, section 5), with CUDA events instead of its device synchronisations.
 """
@@ -6,86 +6,146 @@ Source: design of Perseus (SOSP '24, section 5), with CUDA events instead of its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.trace import TimedOperation
 
-__all__ = ["RecordedIteration", "Recorder", "Timer"]
+__all__ = ["IterationToken", "RecordedIteration", "Recorder", "Timer"]
 
 
 class Timer(Protocol):
-    """Marks points in the program's order and tells later when they were reached."""
+    """Sets marks in program order and reads their times later."""
 
     def mark(self) -> Any:
-        """Mark the present point of the program. Returns at once."""
+        """Mark this point of the program. Returns at once."""
         ...
 
-    def when_reached(self, mark: Any, callback: Callable[[int], None], index: int) -> None:
-        """Call ``callback(index)`` as soon as ``mark`` has been reached, on whatever thread."""
+    def when_reached(self, mark: Any, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call ``callback(*arguments, reached_s)`` as soon as the device reaches ``mark``; on any thread, in order.
+
+        ``reached_s`` is the mark's time on ``time.monotonic()``.
+        """
         ...
 
     def times_s(self, marks: Sequence[Any]) -> list[float] | None:
-        """Return when each mark was reached, in ``time.monotonic()`` seconds; None if some were not yet."""
+        """Return each mark's time in ``time.monotonic()`` seconds; None until the device has reached all of them."""
         ...
+
+
+@dataclass(eq=False, slots=True)
+class IterationToken:
+    """One iteration on its way from the host to the device: the host enqueues it, the device reaches it later.
+
+    Attributes:
+        clocks: Planned clocks of its instructions.
+        iteration: Its number among the training iterations; None: an evaluation or forward-only pass.
+        expected_begins_s: Begin of each instruction as in earlier iterations with the same clocks, counted from any
+            time; empty without such iterations.
+        requested_s: Time of each instruction's clock request on ``time.monotonic()``, by index; none for an unchanged
+            clock.
+        settled: Whether the device has reached its end and all of its clocks have been requested.
+    """
+
+    clocks: IterationClocks
+    iteration: int | None = None
+    expected_begins_s: Sequence[float] = ()
+    requested_s: dict[int, float] = field(default_factory=dict)
+    settled: bool = False
+
+    def settle(self, reached_s: float) -> None:
+        """The device has reached its end, at a time that nobody asks for."""
+        self.settled = True
 
 
 @dataclass(frozen=True)
 class RecordedIteration:
-    """What a rank ran in one iteration.
+    """One rank's record of one iteration.
 
     Attributes:
         begin_s: Begin on ``time.monotonic()``.
         end_s: End on ``time.monotonic()``.
         operations: In program order; their times count from ``begin_s``.
         training: False for evaluation and forward-only passes.
+        iteration: Its number among the training iterations.
+        requested_s: Time of each instruction's clock request, by index; see ``IterationToken``.
     """
 
     begin_s: float
     end_s: float
     operations: tuple[TimedOperation, ...]
     training: bool = True
+    iteration: int = 0
+    requested_s: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """The marks of an iteration that has ended on the host, but not yet on the device."""
+
+    token: IterationToken
+    begin: Any
+    rows: list[tuple[Operation, Any, Any, int]]
+    end: Any
 
 
 class Recorder:
     """Collects the operations of one rank.
 
-    Costs two marks and two list appends per operation on the trainer's thread. An iteration is handed out by
-    ``finished`` once the device has come to its end, usually when the next one is under way.
+    The cost is two marks and two list appends per operation on the trainer thread. ``finished`` returns an iteration
+    once the device has reached its end, usually during the next one.
 
     Args:
         timer: ``HostTimer`` on CPU, ``CudaTimer`` on NVIDIA GPUs.
-        on_instruction_end: Called with the index of an instruction within its iteration (from 0) as soon as it has
-            really ended: time to request the next instruction's clock.
+        on_begin: Called with an iteration's token and the time as soon as the device reaches its begin.
+        on_instruction_end: Called with the token, an instruction's index (from 0) and the time as soon as the device
+            ends the instruction.
+        on_instruction_begin: The same as soon as it begins one.
     """
 
-    def __init__(self, timer: Timer, on_instruction_end: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self,
+        timer: Timer,
+        on_begin: Callable[[IterationToken, float], None] | None = None,
+        on_instruction_end: Callable[[IterationToken, int, float], None] | None = None,
+        on_instruction_begin: Callable[[IterationToken, int, float], None] | None = None,
+    ) -> None:
         self._timer = timer
+        self._on_begin = on_begin
         self._on_instruction_end = on_instruction_end
+        self._on_instruction_begin = on_instruction_begin
         self._open: list[tuple[Operation, Any, Any, int]] | None = None
-        self._pending: deque[tuple[Any, list[tuple[Operation, Any, Any, int]], Any, bool]] = deque()
+        self._pending: deque[_Pending] = deque()
 
-    def iteration_begin(self, clocks: IterationClocks | None = None) -> None:
-        """Begin an iteration; one that was left open by an exception is forgotten.
+    def iteration_begin(
+        self, clocks: IterationClocks, iteration: int | None = None, expected_begins_s: Sequence[float] = ()
+    ) -> None:
+        """Begin an iteration; discard one left open by an exception.
 
         Args:
-            clocks: Clocks asked for; None for evaluation and forward-only passes (noted as 0 MHz).
+            clocks: Planned clocks of its instructions.
+            iteration: Its number; None for evaluation and forward-only passes.
+            expected_begins_s: See ``IterationToken``.
         """
-        self._clocks = clocks
+        self._token = IterationToken(clocks, iteration, expected_begins_s)
         self._index = 0
         self._open = []
         self._begin = self._timer.mark()
+        if self._on_begin is not None:
+            self._timer.when_reached(self._begin, self._on_begin, self._token)
 
     def operation_begin(self, operation: Operation) -> None:
-        """Note that ``operation`` is about to run; outside an iteration nothing is noted."""
+        """Record that ``operation`` is about to run; ignored outside an iteration."""
         if self._open is not None:
             self._operation_begin = self._timer.mark()
+            if operation.kind.is_instruction and self._on_instruction_begin is not None:
+                self._timer.when_reached(self._operation_begin, self._on_instruction_begin, self._token, self._index)
 
     def operation_end(self, operation: Operation) -> None:
-        """Note that ``operation`` has run, on CUDA: has been enqueued."""
+        """Record that ``operation`` has run; on CUDA: has been enqueued."""
         if self._open is None:
             return
         end = self._timer.mark()
@@ -93,31 +153,43 @@ class Recorder:
         if operation.kind.is_instruction:
             index = self._index
             self._index = index + 1
-            if self._clocks is not None:
-                frequency = self._clocks.of(index)
+            frequency = self._token.clocks.of(index)
             if self._on_instruction_end is not None:
-                self._timer.when_reached(end, self._on_instruction_end, index)
+                self._timer.when_reached(end, self._on_instruction_end, self._token, index)
         self._open.append((operation, self._operation_begin, end, frequency))
 
     def iteration_end(self) -> None:
         """End the iteration."""
         if self._open is not None:
-            self._pending.append((self._begin, self._open, self._timer.mark(), self._clocks is not None))
+            end = self._timer.mark()
+            if self._on_begin is None and self._on_instruction_end is None:
+                self._token.settled = True  # nobody asks for clocks
+            else:
+                self._timer.when_reached(end, self._token.settle)
+            self._pending.append(_Pending(self._token, self._begin, self._open, end))
             self._open = None
 
     def finished(self) -> list[RecordedIteration]:
-        """Hand out, oldest first, the iterations whose end has been reached. Never waits."""
+        """Return the iterations whose end the device has reached, oldest first. Never waits."""
         done: list[RecordedIteration] = []
         while self._pending:
-            first_mark, rows, last_mark, training = self._pending[0]
-            times = self._timer.times_s([first_mark, *(mark for row in rows for mark in row[1:3]), last_mark])
-            if times is None:
+            first = self._pending[0]
+            marks = [first.begin, *(mark for row in first.rows for mark in row[1:3]), first.end]
+            times = self._timer.times_s(marks)
+            if times is None or not first.token.settled:
                 break
-            self._pending.popleft()
-            begin = times[0]
-            operations = tuple(
-                TimedOperation(row[0], first - begin, last - begin, row[3])
-                for row, first, last in zip(rows, times[1:-1:2], times[2:-1:2], strict=True)
-            )
-            done.append(RecordedIteration(begin, times[-1], operations, training))
+            done.append(_recorded(self._pending.popleft(), times))
         return done
+
+
+def _recorded(pending: _Pending, times_s: list[float]) -> RecordedIteration:
+    """Assemble an iteration from its marks and their times."""
+    begin_s = times_s[0]
+    operations = tuple(
+        TimedOperation(row[0], first_s - begin_s, last_s - begin_s, row[3])
+        for row, first_s, last_s in zip(pending.rows, times_s[1:-1:2], times_s[2:-1:2], strict=True)
+    )
+    number = pending.token.iteration
+    return RecordedIteration(
+        begin_s, times_s[-1], operations, number is not None, number or 0, pending.token.requested_s
+    )

@@ -1,10 +1,10 @@
-"""Smooth curves over the clock, regressed from noisy amounts: increments of energy, or durations.
+"""Smooth curves over the clock, regressed from noisy amounts: energy increments or durations.
 
-With a few instances per kind and clock, each as long as one update of the energy counter or shorter, no point can
-be measured alone. But power and time change smoothly with the clock, and much alike for all kinds, so all amounts
-together tell all points: a Gaussian process over the clock (a common parabola and a smooth deviation from it,
-smaller ones per kind, a small free one per point). How small each is, and how noisy the amounts, is weighed by
-the evidence of the data, and so are the intervals.
+Each kind and clock has only a few instances, often shorter than one update of the energy counter. No point can be
+measured alone. But power and time change smoothly with the clock, and similarly for all kinds. A Gaussian process
+over the clock uses all amounts for all points: a common parabola, a smooth deviation, smaller ones per kind, and a
+small free one per point. The evidence of the data weighs the size of each part and of the noise, and sets the
+intervals.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = [
     "matern",
     "parabolas",
     "posteriors",
+    "prior_covariance",
     "refit",
     "regress",
     "unit_clocks",
@@ -42,21 +43,23 @@ _SPREAD = 4.0
 CONFIDENCE = 1.96
 _OUTLIER = 5.0
 _NEVER_OUTLIER = 0.01
+_HELD = 0.03
+_LEVELS_DIFFER = 0.25
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Normal equations: all that the amounts say about the values, in units of the amounts' noise.
+    """Normal equations: the information of all amounts about the values, in units of the amounts' noise.
 
     Attributes:
         gram: Shape (p, p).
         moment: Shape (p,).
         square: Squared length of the target.
         count: Number of amounts.
-        curves: For each curve, the columns of its states; a state in none of them stands alone.
+        curves: The columns of each curve's states; a state in no curve stands alone.
         clock: Each state's clock, scaled to about 0 … 1, shape (p,).
-        scale: Value of each state, roughly, shape (p,).
-        noise: Relative noise of an amount, roughly.
+        scale: Rough value of each state, shape (p,).
+        noise: Rough relative noise of an amount.
     """
 
     gram: Array
@@ -69,10 +72,25 @@ class Evidence:
     noise: float
 
     def beyond(self, values: Array) -> Evidence:
-        """Return what the amounts say about the deviation from ``values``, shape (p,)."""
+        """Return the moment of the deviation from ``values``, shape (p,)."""
         explained = self.gram @ values
         square = self.square + float(values @ (explained - 2 * self.moment))
         return replace(self, moment=self.moment - explained, square=square)
+
+    def without(self, columns: NDArray[np.intp]) -> Evidence:
+        """Return what the amounts say of the other values whatever those of ``columns`` are; curves unchanged."""
+        kept = np.delete(np.arange(len(self.gram)), columns)
+        across = self.gram[np.ix_(kept, columns)]
+        explained = across @ np.linalg.pinv(self.gram[np.ix_(columns, columns)], rcond=1e-9, hermitian=True)
+        known = np.linalg.lstsq(self.gram[np.ix_(columns, columns)], self.moment[columns], rcond=1e-9)[0]
+        return replace(
+            self,
+            gram=self.gram[np.ix_(kept, kept)] - explained @ across.T,
+            moment=self.moment[kept] - explained @ self.moment[columns],
+            square=self.square - float(known @ self.moment[columns]),
+            clock=self.clock[kept],
+            scale=self.scale[kept],
+        )
 
 
 @dataclass(frozen=True)
@@ -107,7 +125,7 @@ class Posteriors:
     noises: Array
 
     def average(self, scores: Array) -> CurveFit:
-        """Return the average, weighted by the exponential of ``scores``, shape (q, n)."""
+        """Return the average weighted by the exponential of ``scores``, shape (q, n)."""
         weights = np.exp(scores - np.max(scores))
         weights /= weights.sum()
         mean = np.einsum("qn,qnp->p", weights, self.means)
@@ -119,13 +137,13 @@ def regress(exposure: Array, amounts: Array, curves: Curves, clock: Array) -> tu
     """Regress amounts on exposures.
 
     Args:
-        exposure: How much of each state each amount saw (seconds of an energy, ones of a duration), shape (n, p).
-        amounts: The measured amounts, shape (n,); their noise goes with their size.
-        curves: For each curve, the columns of its states; a state in none of them stands alone.
+        exposure: Share of each state in each amount (seconds for energies, ones for durations), shape (n, p).
+        amounts: The measured amounts, shape (n,); their noise is proportional to their size.
+        curves: The columns of each curve's states; a state in no curve stands alone.
         clock: Each state's clock, scaled to about 0 … 1, shape (p,).
 
     Returns:
-        Each state's value, and what it was fitted to. States that nothing saw get a wide interval.
+        Each state's value, and the evidence behind it. States without exposure get a wide interval.
     """
     expected, kept = amounts, np.ones(len(amounts), dtype=bool)
     for _ in range(3):
@@ -139,7 +157,7 @@ def regress(exposure: Array, amounts: Array, curves: Curves, clock: Array) -> tu
 
 
 def _evidence(exposure: Array, amounts: Array, expected: Array, curves: Curves, clock: Array) -> Evidence:
-    """Weigh each increment by what it is expected to be, and sum up."""
+    """Weight each amount by its expected value, and sum up."""
     design, target = exposure / expected[:, None], amounts / expected
     basis = parabolas(curves, clock)
     coarse = design @ basis
@@ -153,31 +171,43 @@ def _evidence(exposure: Array, amounts: Array, expected: Array, curves: Curves, 
         count=len(target),
         curves=curves,
         clock=clock,
-        scale=np.clip(basis @ solution, mean / _SPREAD, mean * _SPREAD),
+        scale=np.clip(_roughly(design * mean, target, curves, clock), 1 / _SPREAD, _SPREAD) * mean,
         noise=float(np.sqrt(rest @ rest / max(len(target) - rank, 1))) + 1e-9,
     )
+
+
+def _roughly(design: Array, target: Array, curves: Curves, clock: Array) -> Array:
+    """Return values that explain the target, shape (p,), curves alike where it hardly tells them apart."""
+    together = np.concatenate(curves)
+    common = np.zeros((len(clock), 3))
+    common[together] = np.vander(clock[together], 3)
+    basis = np.column_stack([common, parabolas(curves, clock)])
+    held = np.full(basis.shape[1], _HELD / _VAGUE)
+    held[3 : 3 + 3 * len(curves)] = _HELD / _LEVELS_DIFFER
+    rows = np.vstack([design @ basis, np.diag(held)])
+    return basis @ np.linalg.lstsq(rows, np.append(target, np.zeros(len(held))), rcond=None)[0]
 
 
 def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS) -> CurveFit:
     """Average the posterior over priors, weighted by the evidence for each.
 
     Args:
-        evidence: What the amounts say.
+        evidence: Information of the amounts.
         priors: Correlation length and the three standard deviations of each.
     """
     curves, clock = evidence.curves, evidence.clock
     vague = _vague(curves, clock) @ _vague(curves, clock).T
     sizes = np.outer(evidence.scale, evidence.scale)
-    found = posteriors(evidence, (sizes * (_prior(curves, clock, *prior) + vague) for prior in priors))
+    found = posteriors(evidence, (sizes * (prior_covariance(curves, clock, *prior) + vague) for prior in priors))
     return found.average(found.scores)
 
 
 def posteriors(evidence: Evidence, covariances: Iterable[Array]) -> Posteriors:
-    """Return what the amounts say under each of several priors.
+    """Return the posterior under each of several priors.
 
     Args:
-        evidence: What the amounts say.
-        covariances: Of the values beforehand, each of shape (p, p) and positive definite; their mean is 0.
+        evidence: Information of the amounts.
+        covariances: Prior covariances of the values, each positive definite with shape (p, p); the prior mean is 0.
     """
     sigma2 = (evidence.noise * _NOISES[:, None]) ** 2
     means, variances, scores = [], [], []
@@ -215,18 +245,30 @@ def _lone(curves: Curves, clock: Array) -> Array:
 
 
 def _vague(curves: Curves, clock: Array) -> Array:
-    """Return what is not known beforehand: each level, and the common slope and bend, shape (p, b)."""
+    """Return what is not known beforehand: the common level, slope and bend, and each level roughly, shape (p, b)."""
     together = np.concatenate(curves)
     levels = np.zeros((len(clock), len(curves)))
     for column, states in enumerate(curves):
-        levels[states, column] = 1.0
-    bends = np.zeros((len(clock), 2))
-    bends[together] = np.vander(clock[together], 3)[:, :2]
-    return _VAGUE * np.column_stack([levels, bends, _lone(curves, clock)])
+        levels[states, column] = _LEVELS_DIFFER
+    common = np.zeros((len(clock), 3))
+    common[together] = np.vander(clock[together], 3)
+    return np.column_stack([levels, _VAGUE * common, _VAGUE * _lone(curves, clock)])
 
 
-def _prior(curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float) -> Array:
-    """Return the prior covariance of the values as shares of their scale, shape (p, p), up to the vague part."""
+def prior_covariance(curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float) -> Array:
+    """Return how values vary and go together beforehand, as shares of their scale, up to what is not known at all.
+
+    Args:
+        curves: For each curve, the columns of its states.
+        clock: Each state's clock, scaled to about 0 … 1, shape (p,).
+        length: Correlation length, as a share of the clock's range.
+        smooth: Standard deviation of what all curves have in common beyond a parabola.
+        own: Standard deviation of each curve's own smooth part; its slope and bend are as uncertain.
+        free: Standard deviation of each point's own.
+
+    Returns:
+        The covariance, shape (p, p).
+    """
     alike = matern(clock, length)
     slopes = np.outer(clock, clock) + np.outer(clock**2, clock**2)
     covariance = free**2 * np.eye(len(clock))
@@ -238,6 +280,6 @@ def _prior(curves: Curves, clock: Array, length: float, smooth: float, own: floa
 
 
 def matern(clock: Array, length: float) -> Array:
-    """Return how values at two clocks go together (Matern kernel, smoothness 5/2), shape (p, p)."""
+    """Return the correlation of values at two clocks (Matern kernel, smoothness 5/2), shape (p, p)."""
     distance = np.abs(clock[:, None] - clock) * np.sqrt(5.0) / length
     return (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)

@@ -1,7 +1,10 @@
-"""Which clock each instruction of the next iteration runs at, so that a few iterations tell all curves.
+"""Chooses the clock of each instruction in the next iteration, so that few iterations reveal all curves.
 
-Published sweeps run whole iterations at one clock, several per clock. Here consecutive instructions of a
-rank share a clock (a block) and several blocks fit into one iteration; all ranks sweep at the same time.
+Published sweeps run whole iterations at one clock, several per clock. Here consecutive instructions of a rank share a
+clock (a block), and several blocks fit into one iteration. All ranks sweep at the same time.
+
+The first iterations toggle between two neighbouring clocks: they tell what a clock request costs. Those clocks are
+in the middle, where no power limit interferes. The iterations are alike, so that the second can ask ahead, as plans do.
 """
 
 from __future__ import annotations
@@ -23,19 +26,21 @@ _ENOUGH = 6
 _ENOUGH_PRECISE = 3
 _PRECISE = 0.015
 _UNLIKELY = 0.25
+_TOGGLING = 2
+_AFFORDS_TOGGLING = 10
 
 
 class Sweep:
-    """The state of one rank's sweep. Deterministic: ranks that observe the same choose the same.
+    """The state of one rank's sweep. It is deterministic: equal observations give equal choices.
 
-    Without ``observe`` every clock is visited until it has enough instances. With it, clocks that the
-    frontier cannot use are left out, and the sweep ends when the others are known well enough.
+    Without ``observe`` the sweep visits every clock until it has enough instances. With it, the sweep skips clocks
+    that are useless to the frontier, and ends once the others are precise.
 
     Args:
         order: The curve of each instruction of an iteration, in the rank's program order.
         clocks_mhz: Supported clocks, descending.
         config: Mode and bounds.
-        settle_s: From a clock request to the new clock, at worst.
+        settle_s: Longest time from a clock request to the new clock.
         instruction_s: Mean duration of an instruction at the highest clock.
     """
 
@@ -55,16 +60,18 @@ class Sweep:
         self._visits: Counter[tuple[CurveKey, int]] = Counter()
         self._precise = True
         self._observed = False
+        affordable = config.mode != "iteration" and config.max_iterations >= _AFFORDS_TOGGLING
+        self._toggling = _TOGGLING * (affordable and len(self._clocks) > 1)
         self.iterations = 0
 
     @property
     def clocks_mhz(self) -> tuple[int, ...]:
-        """The clocks to be tried, descending."""
+        """The clocks to try, descending."""
         return self._clocks
 
     @property
     def done(self) -> bool:
-        """Whether every useful point is known, or the iterations are used up."""
+        """Whether every useful point is known, or no iterations are left."""
         wanted = (state for state, weight in self._weight.items() if weight > 0)
         enough = _ENOUGH_PRECISE if self._observed else _ENOUGH
         told = self._precise and all(self._visits[state] >= enough for state in wanted)
@@ -77,6 +84,9 @@ class Sweep:
             MHz per instruction, aligned with ``order``.
         """
         self.iterations += 1
+        if self.iterations <= self._toggling:
+            middle = len(self._clocks) // 2
+            return tuple(self._clocks[middle - index % 2] for index in range(len(self._order)))
         blocks = self._blocks()
         borders = [round(index * len(self._order) / blocks) for index in range(blocks + 1)]
         chosen: list[int] = []
@@ -88,11 +98,11 @@ class Sweep:
         return tuple(chosen)
 
     def observe(self, curves: Mapping[CurveKey, Sequence[ProfilePoint]], blocking_power_w: float) -> None:
-        """Leave out what the frontier cannot use.
+        """Skip clocks that are useless to the frontier.
 
-        A curve ends where an instruction is slowed by more than the bound, and after so many consecutive
-        increases of its effective energy, which is what the frontier minimises: e - P_blocking t. Clocks
-        below the least effective energy are visited for the stop rule only, not until they are precise.
+        A curve ends at the bound on the slowdown of an instruction, or after a run of increases of the effective
+        energy e - P_blocking t, which the frontier minimises. Clocks below the least effective energy only serve that
+        stop rule and need no precision.
 
         Args:
             curves: Points measured so far, by frequency descending.
@@ -101,7 +111,7 @@ class Sweep:
         half_widths = []
         for key, points in curves.items():
             effective = [point.energy_j - blocking_power_w * point.time_s for point in points]
-            slow = [point.time_s > self._config.max_slowdown * points[0].time_s for point in points]
+            slow = [point.time_s > self._config.max_instruction_slowdown * points[0].time_s for point in points]
             end = min(slow.index(True) if any(slow) else len(points), self._stop(points, effective))
             least = int(np.argmin(effective[:end]))
             half_widths += [point.energy_ci_j / point.energy_j for point in points[: least + 1]]
@@ -116,7 +126,7 @@ class Sweep:
         self._precise = bool(half_widths) and float(np.mean(half_widths)) < _PRECISE
 
     def _stop(self, points: Sequence[ProfilePoint], effective: Sequence[float]) -> int:
-        """Return the number of points up to and including the run of increases that ends the curve."""
+        """Return the number of points up to the end of the run of increases that ends the curve."""
         run = 0
         for index, step in enumerate(np.diff(effective), start=1):
             run = run + 1 if step > 0 else 0
@@ -134,14 +144,14 @@ class Sweep:
         return max(1, len(self._order) // (self._settling + _CLEAN_PER_BLOCK))
 
     def _value(self, keys: Sequence[CurveKey], clock: int) -> float:
-        """What running ``keys`` at ``clock`` would add: new points first, then the least visited."""
+        """The value of running ``keys`` at ``clock``: new points first, then the least visited."""
         return sum(self._weight[key, clock] / (1 + self._visits[key, clock]) for key in keys)
 
 
 def _candidates(clocks_mhz: Sequence[int], config: ProfilingConfig) -> tuple[int, ...]:
-    """Return the clocks to try, descending, spread evenly over those that are certainly fast enough."""
+    """Return the clocks to try, descending and evenly spaced over those that are certainly fast enough."""
     # No instruction slows down by more than the clock does.
-    fast = sorted((mhz for mhz in clocks_mhz if mhz * config.max_slowdown >= max(clocks_mhz)), reverse=True)
+    fast = sorted((mhz for mhz in clocks_mhz if mhz * config.max_instruction_slowdown >= max(clocks_mhz)), reverse=True)
     wanted = min(config.frequencies or len(fast), len(fast))
     if config.mode == "iteration":
         wanted = min(wanted, config.max_iterations)

@@ -1,8 +1,8 @@
 """The profile table: time and energy of every instruction kind at every frequency.
 
-The file is the ecosystem's CSV: ``stage,instruction,frequency,time,energy`` in MHz, seconds and joules of
-one GPU; the columns ``chunk``, ``backward_chunk``, ``time_ci_s`` and ``energy_ci_j`` are optional, others are ignored.
-Several rows of one frequency are averaged. Forwards and backwards alone make a file that Zeus and lowtime read.
+The file is the CSV of Zeus and Perseus: ``stage,instruction,frequency,time,energy`` in MHz, seconds and joules of one
+GPU. The columns ``chunk``, ``backward_chunk``, ``time_ci_s`` and ``energy_ci_j`` are optional, others are ignored.
+Rows of equal frequency are averaged. Zeus and lowtime can read a file with forwards and backwards only.
 """
 
 from __future__ import annotations
@@ -11,27 +11,39 @@ import csv
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from perseus_ds.files import open_text
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.kinds import Kind
 
-__all__ = ["CurveKey", "Profile", "ProfilePoint", "make_profile", "read_profile", "split_chunks", "write_profile"]
+__all__ = [
+    "MOST",
+    "CurveKey",
+    "Profile",
+    "ProfilePoint",
+    "make_profile",
+    "read_profile",
+    "split_chunks",
+    "write_profile",
+]
 
 _REQUIRED = ("stage", "instruction", "frequency", "time", "energy")
 _OPTIONAL = ("chunk", "time_ci_s", "energy_ci_j")
 _JOINT = "backward_chunk"
+MOST = 1e12
+"""Highest time in s and energy in J: sums of more are no numbers any more."""
 
 
 class CurveKey(NamedTuple):
-    """What a measured curve belongs to: one kind of instruction of one chunk, for all micro-batches.
+    """Identity of a measured curve: one kind of instruction of one chunk, for all micro-batches.
 
     Attributes:
         stage: Pipeline stage.
-        kind: What it computes.
+        kind: Kind of the instruction.
         chunk: Model chunk; of a joint instruction the forward's.
         backward_chunk: Model chunk of a joint instruction's backward, else -1.
     """
@@ -43,7 +55,7 @@ class CurveKey(NamedTuple):
 
     @classmethod
     def of(cls, instruction: Instruction) -> CurveKey:
-        """Return the curve that ``instruction`` runs on."""
+        """Return the curve of ``instruction``."""
         return cls(instruction.stage, instruction.kind, instruction.chunk, instruction.backward_chunk)
 
     def __str__(self) -> str:
@@ -75,11 +87,17 @@ class Profile:
 
     Attributes:
         curves: Points of each curve, by frequency descending, one per frequency.
-        source: Where it came from, for messages.
+        source: Origin, for messages.
+        waiting_slope_w_per_mhz: How much more power a GPU takes for each MHz while it waits.
+        waiting_mhz: The clock that the blocking power belongs to.
+        request_stall_s: For how long a working GPU stands still for each clock request.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
     source: str = "profile"
+    waiting_slope_w_per_mhz: float = 0.0
+    waiting_mhz: float = 0.0
+    request_stall_s: float = 0.0
 
     @property
     def stages(self) -> int:
@@ -103,11 +121,11 @@ class Profile:
 
 
 def make_profile(rows: Mapping[CurveKey, list[ProfilePoint]], source: str = "profile") -> Profile:
-    """Build a profile: average equal frequencies, sort, and check that no curve is missing.
+    """Build a profile: average equal frequencies, sort, and check for missing curves.
 
     Args:
-        rows: Measured points of each curve, in any order, frequencies repeated or not.
-        source: Where they came from, for messages.
+        rows: Measured points of each curve, in any order, with repeated frequencies or without.
+        source: Origin, for messages.
 
     Raises:
         PerseusError: A stage or chunk up to the highest one lacks its forward or its backward.
@@ -133,7 +151,7 @@ def split_chunks(profile: Profile, chunks: int) -> Profile:
     """Return the profile of an interleaved pipeline whose chunks share each stage's work evenly.
 
     Raises:
-        PerseusError: ``chunks`` is below 1, or the profile has chunks already and other than ``chunks`` of them.
+        PerseusError: ``chunks`` is below 1, or differs from the chunks in the profile.
     """
     if chunks < 1:
         raise PerseusError("plan-bad-value", name="chunks", value=chunks, allowed="whole numbers from 1")
@@ -141,16 +159,14 @@ def split_chunks(profile: Profile, chunks: int) -> Profile:
         return profile
     if profile.chunks != 1:
         raise PerseusError("plan-bad-value", name="chunks", value=chunks, allowed=f"{profile.chunks}, as profiled")
-    return Profile(
-        {
-            key._replace(chunk=chunk): tuple(
-                ProfilePoint(p.frequency_mhz, *(value / chunks for value in p[1:])) for p in points
-            )
-            for chunk in range(chunks)
-            for key, points in profile.curves.items()
-        },
-        profile.source,
-    )
+    curves = {
+        key._replace(chunk=chunk): tuple(
+            ProfilePoint(p.frequency_mhz, *(value / chunks for value in p[1:])) for p in points
+        )
+        for chunk in range(chunks)
+        for key, points in profile.curves.items()
+    }
+    return replace(profile, curves=curves)
 
 
 def read_profile(path: str | Path) -> Profile:
@@ -160,12 +176,12 @@ def read_profile(path: str | Path) -> Profile:
         path: File with the columns ``stage,instruction,frequency,time,energy`` in any order.
 
     Raises:
-        PerseusError: One line naming the file, the row and the column, and what is allowed there.
+        PerseusError: One line with the file, the row, the column, and the allowed values.
     """
     file = Path(path)
     rows: dict[CurveKey, list[ProfilePoint]] = {}
     try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
+        with open_text(file, "utf-8-sig", newline="") as stream:
             for key, point in _parse(file, csv.reader(stream)):
                 rows.setdefault(key, []).append(point)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -212,7 +228,7 @@ def _mean(points: list[ProfilePoint]) -> ProfilePoint:
 
 
 def _parse(file: Path, reader: Iterator[list[str]]) -> Iterator[tuple[CurveKey, ProfilePoint]]:
-    """Yield the rows of a CSV, checked cell by cell."""
+    """Yield the rows of a CSV, checking every cell."""
     header = [name.strip().lower() for name in next(reader, [])]
     if not any(header):
         raise PerseusError("profile-empty", file=file)
@@ -250,12 +266,12 @@ def _key(file: Path, number: int, row: dict[str, str]) -> CurveKey:
 
 def _real(file: Path, number: int, row: dict[str, str], name: str, positive: bool = False) -> float:
     text = row.get(name) or ("" if name in _REQUIRED else "0")
-    allowed = "a finite number above 0" if positive else "a finite number, 0 or more"
+    allowed = f"a finite number {'above 0' if positive else 'from 0'}, at most {MOST:g}"
     try:
         value = float(text)
     except ValueError:
         raise _bad_cell(file, number, name, text, allowed) from None
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+    if not 0 <= value <= MOST or (positive and value == 0):
         raise _bad_cell(file, number, name, text, allowed)
     return value
 

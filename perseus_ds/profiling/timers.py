@@ -1,15 +1,17 @@
-"""Timers for the recorder: the host's clock, and CUDA events followed off the trainer's thread."""
+"""Timers for the recorder: the host clock, and CUDA events watched by another thread."""
 
 from __future__ import annotations
 
+import ctypes
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["CudaTimer", "HostTimer", "late_switches"]
+__all__ = ["CudaTimer", "HostTimer"]
+
+_THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: captures of other threads are none of this one's business
 
 
 class HostTimer:
@@ -19,9 +21,9 @@ class HostTimer:
         """Return ``time.monotonic()``."""
         return time.monotonic()
 
-    def when_reached(self, mark: float, callback: Callable[[int], None], index: int) -> None:
+    def when_reached(self, mark: float, callback: Callable[..., None], *arguments: Any) -> None:
         """Call back at once: on the host a mark is reached when it is made."""
-        callback(index)
+        callback(*arguments, mark)
 
     def times_s(self, marks: Sequence[float]) -> list[float]:
         """Return the marks."""
@@ -29,7 +31,7 @@ class HostTimer:
 
 
 class _Mark:
-    """A recorded event, the host's time when it was recorded and when it was seen complete."""
+    """A recorded event, with the host times of its recording and of its first sighting as complete."""
 
     __slots__ = ("event", "recorded_s", "seen_s")
 
@@ -40,23 +42,26 @@ class _Mark:
 
 
 class CudaTimer:
-    """CUDA events on the current stream; the trainer's thread records them and never waits.
+    """CUDA events on the current stream; the trainer thread records them and never waits.
 
-    A thread of its own waits for the ends of instructions, in the order of the stream (the wait releases the
-    GIL), and calls back as soon as each is reached. Times are read from the events once all are complete.
-    Device time is tied to ``time.monotonic()`` by bounds: no event completes before it is recorded, nor after
-    the follower has seen it complete. Each iteration's origin continues the last one's by device time, within
-    its own bounds, so the tightest of them counts and the two clocks cannot drift apart.
+    A separate thread, the follower, waits for the ends of instructions in stream order, without the GIL. It calls
+    back as soon as the device reaches each. The timer reads the times from the events once all are complete.
+
+    Bounds tie device time to ``time.monotonic()``: an event completes after its recording, and before the follower
+    sees it complete. Each iteration's origin continues the last one's by device time, within its own bounds. The
+    tightest bounds count, and the two clocks cannot drift apart.
 
     Args:
-        new_event: Makes an event with ``record``, ``query``, ``synchronize`` and ``elapsed_time``; default: a
-            timing ``torch.cuda.Event`` whose wait sleeps instead of spinning.
+        new_event: Makes an event with ``record``, ``query``, ``synchronize`` and ``elapsed_time``; default: a timing
+            ``torch.cuda.Event`` whose wait sleeps instead of spinning.
+        now_s: The host's clock.
     """
 
-    def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
+    def __init__(self, new_event: Callable[[], Any] | None = None, now_s: Callable[[], float] = time.monotonic) -> None:
         self._new_event = new_event or _cuda_event
+        self._now_s = now_s
         self._enter_device = (lambda: None) if new_event else _device_of_this_thread()
-        self._queue: queue.SimpleQueue[tuple[_Mark, Callable[[int], None], int] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[_Mark, Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._origin: tuple[Any, float] | None = None
@@ -64,21 +69,21 @@ class CudaTimer:
     def mark(self) -> _Mark:
         """Record an event on the current stream."""
         event = self._new_event()
-        before_s = time.monotonic()
+        before_s = self._now_s()
         event.record()
         return _Mark(event, before_s)
 
-    def when_reached(self, mark: _Mark, callback: Callable[[int], None], index: int) -> None:
-        """Have the follower call back once the device has come to ``mark``."""
+    def when_reached(self, mark: _Mark, callback: Callable[..., None], *arguments: Any) -> None:
+        """Let the follower call back, with the device's time, once the device reaches ``mark``."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="perseus-ds-stream", daemon=True)
             self._thread.start()
-        self._queue.put((mark, callback, index))
+        self._queue.put((mark, callback, arguments))
 
     def times_s(self, marks: Sequence[_Mark]) -> list[float] | None:
-        """Return the marks' times on ``time.monotonic()``, or None while the device has not come to them all.
+        """Return the marks' times on ``time.monotonic()``, or None until the device has reached them all.
 
-        Raises whatever ended the follower: a CUDA error, or an exception of a callback.
+        Raises the follower's fatal error: a CUDA error, or an exception of a callback.
         """
         if self._error is not None:
             raise self._error
@@ -96,8 +101,20 @@ class CudaTimer:
         self._origin = (anchor, origin_s)
         return [origin_s + at for at in elapsed]
 
+    def _reached_s(self, mark: _Mark) -> float:
+        """Return a complete mark's time. The device knows it better than the follower, which may have come late."""
+        if self._origin is None:
+            return mark.seen_s
+        event, at_s = self._origin
+        return min(max(at_s + event.elapsed_time(mark.event) / 1e3, mark.recorded_s), mark.seen_s)
+
+    def reached(self, mark: _Mark, callback: Callable[..., None], *arguments: Any) -> None:
+        """The device has just been seen to have reached ``mark``: call back with the device's time."""
+        mark.seen_s = self._now_s()
+        callback(*arguments, self._reached_s(mark))
+
     def close(self) -> None:
-        """End the follower after what is already queued."""
+        """End the follower after its queue."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout=5.0)
@@ -107,33 +124,25 @@ class CudaTimer:
         try:
             self._enter_device()
             while (item := self._queue.get()) is not None:
-                mark, callback, index = item
+                mark, callback, arguments = item
                 mark.event.synchronize()
-                mark.seen_s = time.monotonic()
-                callback(index)
+                self.reached(mark, callback, *arguments)
         except BaseException as error:
             self._error = error
 
 
-def late_switches(requested_s: Mapping[int, float], begins_s: Sequence[float], tolerance_s: float = 1e-3) -> int:
-    """Count clock requests that came after their instruction had begun.
-
-    Args:
-        requested_s: When a clock was requested, by its instruction's index.
-        begins_s: Per instruction, when it began, on the same clock.
-        tolerance_s: Lateness that does not count, in seconds.
-
-    Returns:
-        Number of requests later than begin + tolerance.
-    """
-    return sum(asked_s > begins_s[index] + tolerance_s for index, asked_s in requested_s.items())
-
-
 def _device_of_this_thread() -> Callable[[], None]:
-    """Return what puts a new thread on this device; it would start on device 0 and take memory there."""
+    """Return a function that puts a new thread on this device; else it would take memory on device 0."""
     import torch
 
-    return partial(torch.cuda.set_device, torch.cuda.current_device())
+    device = torch.cuda.current_device()
+
+    def enter() -> None:
+        torch.cuda.set_device(device)
+        # Else a wait for an event would invalidate a CUDA graph that another thread captures meanwhile.
+        ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_THREAD_LOCAL)))
+
+    return enter
 
 
 def _cuda_event() -> Any:

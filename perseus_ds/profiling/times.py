@@ -1,4 +1,4 @@
-"""Instruction times per kind and clock, from instances that the clock did not change under."""
+"""Instruction times per kind and clock, from instances without a clock change."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ __all__ = ["instruction_times"]
 
 _OUTLIER = 4.0
 _AGREEING = 2
+_UNDISTURBED, _DELAYED = 0.25, 1.1
 
 
 def instruction_times(
     durations: Iterable[tuple[CurveKey, int, float]],
 ) -> tuple[dict[CurveKey, tuple[ProfilePoint, ...]], dict[tuple[CurveKey, int], int]]:
-    """Estimate how long each instruction takes at each clock.
+    """Estimate the duration of each instruction at each clock.
 
-    Time is as smooth in the clock as power is. Without using that, the noise of the fastest points would decide
-    which clock is the fastest, and the plan would pay for it.
+    Time is as smooth in the clock as power is. Without this knowledge the noise of the fastest points would decide
+    which clock is fastest, at the plan's expense.
 
     Args:
         durations: Curve, MHz and seconds of each instance.
 
     Returns:
-        Points of each curve by frequency descending, without energies, and how many instances each has.
+        Points of each curve by frequency descending, without energies, and the number of instances of each.
     """
     grouped: dict[tuple[CurveKey, int], list[float]] = defaultdict(list)
     for key, mhz, seconds in durations:
@@ -63,15 +64,22 @@ def instruction_times(
 def _without_outliers(
     grouped: Mapping[tuple[CurveKey, int], list[float]],
 ) -> dict[tuple[CurveKey, int], np.ndarray]:
-    """Leave out instances that something held up, judged by the spread of all of the same curve."""
+    """Drop delayed instances, judged by the spread of all instances of the same curve.
+
+    A late host delays many instances of a clock by far, and hastens none: then the lower quartile is the measure.
+    """
+
+    def measure_s(seconds: list[float]) -> float:
+        usual_s, least_s = median_low(seconds), float(np.quantile(seconds, _UNDISTURBED, method="lower"))
+        return usual_s if usual_s <= _DELAYED * least_s else least_s
+
     kept: dict[tuple[CurveKey, int], np.ndarray] = {}
     for key in {key for key, _ in grouped}:
         rest = {
-            state: np.array(seconds) / median_low(seconds) - 1.0
-            for state, seconds in grouped.items()
-            if state[0] == key
+            state: np.array(seconds) / measure_s(seconds) - 1.0 for state, seconds in grouped.items() if state[0] == key
         }
-        away = np.abs(np.concatenate(list(rest.values())))
-        limit = max(_OUTLIER * 1.4826 * float(np.median(away[away > 0])), 0.01) if away.any() else 0.01
+        # Each measure itself says nothing of the spread.
+        away = np.sort(np.abs(np.concatenate(list(rest.values()))))[len(rest) :]
+        limit = max(_OUTLIER * 1.4826 * float(np.median(away)), 0.01) if len(away) else 0.01
         kept |= {state: np.array(grouped[state])[np.abs(row) <= limit] for state, row in rest.items()}
     return kept

@@ -1,7 +1,8 @@
-"""Attribution in a process of its own, so that the trainer's process keeps its cores and its GIL.
+"""Runs the attribution in a process of its own, so the trainer process keeps its cores and its GIL.
 
-A fit takes a tenth of a second of Python and linear algebra. On the trainer's background thread it would hold up
-the thread that launches kernels, and a linear-algebra library that starts a thread per core would take them all.
+A fit takes from a quarter of a second to two seconds of Python and linear algebra. On a background thread of the
+trainer it would delay the thread that launches kernels. A linear-algebra library with one thread per core would take
+all cores.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 from perseus_ds import isolated
 from perseus_ds.messages import PerseusError
-from perseus_ds.profiling.energy import Attribution, Span, attribute
+from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.spans import Span
 
 __all__ = ["AttributionWorker"]
 
@@ -24,25 +26,35 @@ _NICENESS = 10
 
 
 class AttributionWorker:
-    """A process that attributes energy; started by the first call, ended by ``close`` or with this process."""
+    """A process that attributes energy. The first call starts it; ``close`` or the end of this process ends it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def attribute(
-        self, spans: Sequence[Span], samples: Sequence[tuple[float, float]], switch_latency_s: float = 0.0
+        self,
+        spans: Sequence[Span],
+        samples: Sequence[tuple[float, float]],
+        switch_latency_s: float = 0.0,
+        readings: Sequence[tuple[float, int]] = (),
     ) -> Attribution:
-        """Do as ``profiling.energy.attribute``. Waits for the process: call it off the trainer's thread.
+        """Run ``profiling.energy.attribute`` in the process. Waits for it: call it off the trainer thread.
 
         Raises:
-            PerseusError: The counter hardly moved while the spans ran.
+            PerseusError: The counter hardly moved during the spans.
         """
+        question = {
+            "spans": list(spans),
+            "samples": list(samples),
+            "switch_latency_s": switch_latency_s,
+            "readings": list(readings),
+        }
         try:
-            found = self._ask((list(spans), list(samples), switch_latency_s))
+            found = self._ask(question)
         except (OSError, EOFError, pickle.UnpicklingError):
             # The process is gone, or never came: do without.
             self.close()
-            return attribute(spans, samples, switch_latency_s)
+            return attribute(**question)
         if found is None:
             instructions = sum(span.key is not None for span in spans)
             raise PerseusError("profiling-no-energy", updates=len(samples), instructions=instructions)
@@ -72,17 +84,19 @@ class AttributionWorker:
 
 
 def _serve() -> None:
-    """Answer questions until the pipe ends."""
+    """Answer requests until the pipe ends."""
     os.nice(_NICENESS)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    guess = None
     while True:
         try:
-            spans, samples, switch_latency_s = pickle.load(sys.stdin.buffer)
+            question = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            found = attribute(spans, samples, switch_latency_s)
+            found = attribute(**question, guess=guess)
+            guess = found.window if found.verdict.explained else None
         except PerseusError:
             found = None
         pickle.dump(found, answers)

@@ -1,1 +1,1 @@
-"""What people and monitoring see of a run: the HTML report, the plots and the metrics."""
+"""Output for people and monitoring: the HTML report, the plots and the metrics."""

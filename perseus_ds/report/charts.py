@@ -1,4 +1,4 @@
-"""The report's charts, one function each."""
+"""The charts of the report, one function each."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 from perseus_ds.frontier.baselines import baseline_plans
+from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.solver import solve
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.table import CurveKey
+from perseus_ds.report.power_rows import power_chart
 from perseus_ds.report.rundata import RunData
 from perseus_ds.report.svg import Axis, Chart
 
@@ -31,11 +33,11 @@ _LINE_PX = 13.0
 
 
 def other_planners(problem: Problem, t_s: float) -> dict[str, Plan]:
-    """Return what other planners would choose on the same problem: least energy within an iteration time.
+    """Return the choice of every other planner on the same problem: least energy within an iteration time.
 
     Args:
         problem: The pipeline.
-        t_s: Iteration time allowed; a planner that cannot keep it gives its fastest plan.
+        t_s: Allowed iteration time; a planner that cannot meet it gives its fastest plan.
     """
     found = {}
     for name, title in _PLANNERS.items():
@@ -46,7 +48,7 @@ def other_planners(problem: Problem, t_s: float) -> dict[str, Plan]:
 
 
 def frontier_chart(data: RunData, others: Mapping[str, Plan]) -> str:
-    """Draw the frontier with the plan that ran, the baseline, what was measured, and other planners' plans."""
+    """Draw the frontier, the plan in force, the baseline, the measurement, and the plans of other planners."""
     assert data.frontier is not None
     plans, summary = data.frontier["frontier"], data.summary
     marks: list[tuple[str, float, float, str]] = [
@@ -80,11 +82,11 @@ def frontier_chart(data: RunData, others: Mapping[str, Plan]) -> str:
 
 
 def plans_by_switches(problem: Problem, ran: Plan) -> list[Plan]:
-    """Return plans as fast as the one that ran, from few switches and much energy to many and little.
+    """Return plans as fast as the one in force, from few switches and much energy to many and little.
 
     Args:
         problem: The pipeline.
-        ran: The plan that healthy pipelines ran.
+        ran: The plan of the healthy pipelines.
     """
     frontier = solve(problem)
     t_s = max(ran.time_s, frontier.t_min_s)
@@ -92,7 +94,9 @@ def plans_by_switches(problem: Problem, ran: Plan) -> list[Plan]:
     for most in _MOST_SWITCHES:
         # In a noisy profile the highest clock need not be the fastest: few switches may then take too long.
         with suppress(PerseusError):
-            found.append(switch_aware_plan(frontier, t_s, SwitchCost(max_switches=most)))
+            plan = switch_aware_plan(frontier, t_s, SwitchCost(max_switches=most))
+            mhz = plan.clocks_of(problem.dag.instructions)
+            found.append(evaluate_late(problem, mhz, ran.switch_jitter_s, plan.lower_bound_j))
     best: list[Plan] = []
     for plan in sorted([*found, ran], key=lambda plan: (plan.switches, plan.energy_j)):
         if not best or plan.energy_j < best[-1].energy_j:
@@ -101,11 +105,11 @@ def plans_by_switches(problem: Problem, ran: Plan) -> list[Plan]:
 
 
 def switches_chart(plans: Sequence[Plan], ran: Plan) -> str:
-    """Draw the energy of equally fast plans against their clock switches.
+    """Draw energy against clock switches for equally fast plans.
 
     Args:
         plans: From few to many switches.
-        ran: One of them that is to stand out.
+        ran: The plan to highlight.
     """
     chart = Chart(
         "Energy against clock switches",
@@ -115,7 +119,7 @@ def switches_chart(plans: Sequence[Plan], ran: Plan) -> str:
         height=280,
     )
     chart.line([(plan.switches, plan.energy_j) for plan in plans], "bound")
-    for plan in [*plans, ran]:
+    for plan in [*(plan for plan in plans if plan is not ran), ran]:
         tip = f"{plan.switches} switches: {plan.energy_j:.1f} J in {plan.time_s:.4f} s"
         style, radius = ("mark chosen", 6.0) if plan is ran else ("plan", 3.0)
         chart.dot(plan.switches, plan.energy_j, style, tip, radius)
@@ -123,7 +127,7 @@ def switches_chart(plans: Sequence[Plan], ran: Plan) -> str:
 
 
 def curve_charts(data: RunData) -> list[tuple[int, str, str]]:
-    """Draw what was profiled: per stage its number, energies over the clock, and times over the clock."""
+    """Draw the profile: for each stage its number, energy against clock, and time against clock."""
     if data.profile is None:
         return []
     found = []
@@ -158,11 +162,37 @@ def _curves(curves: Mapping[CurveKey, Sequence[Any]], energies: bool) -> str:
 
 
 def history_charts(data: RunData) -> list[str]:
-    """Draw iteration time and energy over the run, with phases, switches and stragglers."""
+    """Draw time and energy over the run, with phases, switches and stragglers; then followed powers, and the saving."""
+    powers = data.summary.get("power")
     return [
         _history(data, "iteration_time_s", "iteration time, s"),
         _history(data, "energy_j", "energy per iteration, J"),
+        *([power_chart(powers, data.iterations, data.summary["pipelines"])] if powers else []),
+        *_savings(data),
     ]
+
+
+def _savings(data: RunData) -> list[str]:
+    """Draw the saving over time, if the baseline has been refreshed."""
+    points = data.savings()
+    if not points:
+        return []
+    ends = [100 * (one.saving + side * (one.half_width or 0.0)) for one in points for side in (-1, 1)]
+    chart = Chart(
+        "Saving over the run: the latest eight refreshed baselines, with 95 % confidence",
+        Axis("training iteration", 0, points[-1].iteration + 1),
+        Axis.around("energy saved, %", ends, zero=True),
+        width=980,
+        height=260,
+    )
+    chart.line([(one.iteration, 100 * one.saving) for one in points], "curve measured")
+    for one in points:
+        tip = f"iteration {one.iteration}: {100 * one.saving:.2f} %"
+        if one.half_width is not None:
+            tip += f" ± {100 * one.half_width:.2f}"
+            chart.error_bar(one.iteration, 100 * one.saving, 100 * one.half_width, "measured")
+        chart.dot(one.iteration, 100 * one.saving, "point measured", tip, radius=2.2)
+    return [chart.svg()]
 
 
 def _history(data: RunData, quantity: str, label: str) -> str:

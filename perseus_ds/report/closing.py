@@ -1,4 +1,4 @@
-"""The table that a job ends with."""
+"""The table at the end of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live metrics: into the framework's own TensorBoard or W&B monitor, and into a file for Prometheus."""
+"""Live metrics, for the framework's own TensorBoard or W&B monitor and for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ __all__ = ["METRICS", "FrameworkMonitor", "Metrics", "PrometheusTextfile", "Sink
 METRICS = {
     "iteration_time_seconds": "Time of the latest training iteration.",
     "energy_joules": "Energy of the latest training iteration, one pipeline.",
-    "saving_ratio": "Energy saved in the latest iteration, as a share of the baseline's median.",
-    "plan_time_seconds": "Iteration time that the plan in force predicts; 0 at the highest clock.",
-    "t_prime_seconds": "Iteration time that the slowest pipeline can make (T').",
+    "saving_ratio": "Energy saved in the latest iteration, relative to the median of the baseline.",
+    "plan_time_seconds": "Iteration time predicted by the current plan; 0 at the default clocks.",
+    "t_prime_seconds": "Shortest iteration time of the slowest pipeline (T').",
     "switches": "Clock switches in the latest iteration, one pipeline.",
-    "late_switches": "Clock switches in the latest iteration that came after their instruction had begun.",
-    "throttled_seconds": "Time since the iteration before that GPUs said they were held down, whole job.",
+    "late_switches": "Clock switches in the latest iteration that came after the first 3 % of their instruction.",
+    "throttled_seconds": "Time of GPU throttling in the latest iteration, all GPUs of the job.",
 }
-"""Name and meaning of every metric; on Prometheus all are gauges and begin with ``perseus_ds_``."""
+"""Name and meaning of every metric; on Prometheus all are gauges with the prefix ``perseus_ds_``."""
 
 
 class Sink(Protocol):
-    """Where metrics go."""
+    """A destination of metrics."""
 
     def write(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Take the values of one iteration, by names of ``METRICS``."""
+        """Take the values of one iteration, keyed by the names in ``METRICS``."""
         ...
 
 
 class PrometheusTextfile:
-    """A file for node_exporter's textfile collector, replaced as a whole at every iteration.
+    """A file for the textfile collector of node_exporter, replaced as a whole at every iteration.
 
     Args:
-        path: File whose name ends in ``.prom``, in a directory that exists.
-        labels: Put on every metric.
+        path: File name ending in ``.prom``, in an existing directory.
+        labels: Labels of every metric.
     """
 
     def __init__(self, path: Path, labels: Mapping[str, str]) -> None:
@@ -60,7 +60,7 @@ class FrameworkMonitor:
     """The training framework's own monitor.
 
     Args:
-        write_events: Takes (tag, value, step) rows, as DeepSpeed's monitor does.
+        write_events: Takes (tag, value, step) rows, like DeepSpeed's monitor.
     """
 
     def __init__(self, write_events: Callable[[Sequence[tuple[str, float, int]]], None]) -> None:
@@ -72,11 +72,11 @@ class FrameworkMonitor:
 
 
 class Metrics:
-    """All sinks of a run. One that fails is dropped, after one word about it: metrics never stop a training.
+    """All sinks of a run. A failing sink is dropped after one complaint: metrics never stop the training.
 
     Args:
-        sinks: Where to write.
-        complain: Gets one text per sink that fails.
+        sinks: The destinations.
+        complain: Called with one text per failing sink.
     """
 
     def __init__(self, sinks: Sequence[Sink], complain: Callable[[str], None]) -> None:
@@ -84,7 +84,7 @@ class Metrics:
         self._complain = complain
 
     def write(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Hand an iteration's values to every sink; those that are not known (NaN) are left out."""
+        """Pass the values of an iteration to every sink, without unknown ones (NaN)."""
         known = {name: float(value) for name, value in values.items() if value == value}
         for sink in list(self._sinks):
             try:
@@ -95,12 +95,12 @@ class Metrics:
 
 
 def measured_values(round_result: RoundResult, switches: float, baseline_j: float | None) -> dict[str, float]:
-    """Return the metrics of an iteration that come from measuring it.
+    """Return the measured metrics of an iteration.
 
     Args:
-        round_result: What all ranks have said about it.
+        round_result: The reports of all ranks about it.
         switches: Clock switches of one pipeline.
-        baseline_j: The baseline's median energy; None while not known.
+        baseline_j: Median energy of the baseline; None while unknown.
     """
     energy_j = round_result.pipeline_energy_j
     return {

@@ -1,4 +1,4 @@
-"""The metrics of every iteration, from what all ranks have agreed on: the same on every rank that has a sink."""
+"""Writes the metrics of every iteration from the agreed reports, alike on every rank with a sink."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from statistics import median
 
 from perseus_ds.console import log
-from perseus_ds.coordination.plan_table import FrequencyPlan
-from perseus_ds.coordination.rounds import RoundResult
+from perseus_ds.coordination.events import Event, IterationBegan, PlansAdopted, RoundHeard
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.coordination.plan_table import PlanTable
 from perseus_ds.messages import user_message
 from perseus_ds.report.metrics import Metrics, Sink, measured_values
-from perseus_ds.report.run_stats import Phase
 
 __all__ = ["MetricsWriter"]
 
 # Iterations of the baseline that count; without a profile it never ends.
-_KEPT = 256
+_KEPT = 8  # so that the saving is one against now
 
 
 class MetricsWriter:
     """Writes the metrics of one rank.
 
     Args:
-        sinks: Where they go.
-        pipelines: How many there are.
-        baseline_j: Energy of one pipeline's iteration in the baseline of an earlier run that this one goes on from.
+        sinks: The destinations.
+        pipelines: Number of pipelines.
+        baseline_j: Baseline energy of one pipeline's iteration, from an earlier run that this one resumes.
     """
 
     def __init__(self, sinks: Sequence[Sink], pipelines: int, baseline_j: float | None = None) -> None:
@@ -35,24 +35,22 @@ class MetricsWriter:
         self._baseline: set[int] = set()
         self._energies_j: deque[float] = deque(maxlen=_KEPT)
 
-    def iteration(self, iteration: int, phase: Phase) -> None:
-        """An iteration begins."""
-        if phase is Phase.BASELINE:
-            self._baseline.add(iteration)
+    def __call__(self, event: Event) -> None:
+        """Handle an event."""
+        match event:
+            case IterationBegan(iteration=iteration, phase=Phase.BASELINE):
+                self._baseline.add(iteration)
+            case PlansAdopted(table=table, replaced=PlanTable() as replaced) if self._baseline_j is not None:
+                # Iterations have become more, or less, work: the baseline is that much more.
+                self._baseline_j *= table.max_energy_j / replaced.max_energy_j
+                self._energies_j.clear()
+            case RoundHeard():
+                self._round_heard(event)
+            case _:
+                pass
 
-    def replanned(self, energy_ratio: float) -> None:
-        """Iterations have become more, or less, work: the baseline is that much more."""
-        if self._baseline_j is not None:
-            self._baseline_j *= energy_ratio
-
-    def round_result(self, round_result: RoundResult, plans: Sequence[FrequencyPlan], t_prime_s: float) -> None:
-        """All ranks have spoken about an iteration.
-
-        Args:
-            round_result: What they said.
-            plans: Those in force, one per pipeline; none at the highest clock.
-            t_prime_s: Iteration time that the slowest pipeline can make; NaN when not known.
-        """
+    def _round_heard(self, event: RoundHeard) -> None:
+        round_result = event.round_result
         energy_j, before = round_result.pipeline_energy_j, round_result.iteration - 1
         if before in self._baseline:
             self._baseline.remove(before)
@@ -64,7 +62,7 @@ class MetricsWriter:
             round_result.iteration,
             {
                 **measured_values(round_result, switches, self._baseline_j),
-                "plan_time_seconds": max((plan.time_s for plan in plans), default=0.0),
-                "t_prime_seconds": t_prime_s,
+                "plan_time_seconds": max((plan.time_s for plan in event.plans), default=0.0),
+                "t_prime_seconds": event.t_prime_s,
             },
         )

@@ -29,7 +29,7 @@ def plot_frontier(plans: Sequence[Plan], chosen: Plan, baseline: Plan, path: str
         chosen: The plan to mark.
         baseline: Every instruction at its highest frequency.
         path: PNG or SVG file.
-        note: Put under the title, such as "simulated GPUs".
+        note: Text below the title, such as "simulated GPUs".
 
     Raises:
         PerseusError: matplotlib is not installed.
@@ -50,14 +50,14 @@ def plot_frontier(plans: Sequence[Plan], chosen: Plan, baseline: Plan, path: str
 
 
 def plot_timeline(problem: Problem, before: Plan, after: Plan, path: str | Path, note: str = "") -> None:
-    """Draw one iteration under two plans: instructions as boxes, colour is power, critical path outlined.
+    """Draw one iteration under two plans. Boxes are instructions, colour is power, outlines mark the critical path.
 
     Args:
-        problem: What was planned.
-        before: The upper picture's plan.
-        after: The lower picture's plan.
+        problem: The planned pipeline.
+        before: Plan of the upper picture.
+        after: Plan of the lower picture.
         path: PNG or SVG file.
-        note: Put under the title, such as "simulated GPUs".
+        note: Text below the title, such as "simulated GPUs".
 
     Raises:
         PerseusError: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""Which software a run was made with."""
+"""The software versions behind a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGES = ("perseus_ds", "torch", "deepspeed", "megatron-core", "numpy", "numb
 
 
 def software_versions() -> dict[str, str]:
-    """Return the versions of Python and of the installed packages that matter to a run."""
+    """Return the versions of Python and of the installed packages that affect a run."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -1,25 +1,47 @@
-"""What the coordinator tells: log lines, the run directory's files, the closing table."""
+"""The coordinator's record of the job: the files of the run directory and the final table."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from perseus_ds.config import Config
-from perseus_ds.console import ProgressLine, log
-from perseus_ds.coordination.plan_table import FrequencyPlan, PlanTable, StragglerPlans
+from perseus_ds.console import log
+from perseus_ds.coordination.events import (
+    CheckpointSaved,
+    DriftFound,
+    EndedForGood,
+    Event,
+    GuardStepped,
+    IterationBegan,
+    JobEnded,
+    ObjectiveChanged,
+    OrderPlaced,
+    OrderSent,
+    PhaseEntered,
+    PlansAdopted,
+    PlanSwitched,
+    RanksBack,
+    RanksLost,
+    RoundHeard,
+    StragglerChanged,
+    StragglerPlansAdopted,
+)
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.coordination.plan_table import is_slow
 from perseus_ds.coordination.resume import copy_resume_data
-from perseus_ds.coordination.rounds import RoundResult
+from perseus_ds.coordination.stage_condition import ceiling_mhz
+from perseus_ds.frontier.power_objectives import JobPower, PowerCap
 from perseus_ds.messages import one_line, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.report.closing import closing_table
+from perseus_ds.report.power_rows import PowerOrder, power_rows
 from perseus_ds.report.provenance import software_versions
-from perseus_ds.report.run_stats import Measurement, Phase, RunStats, StragglerRecord
+from perseus_ds.report.run_stats import Measurement, RunStats, StragglerRecord
 from perseus_ds.rundir import RunDirectory
 
 __all__ = ["RunRecorder"]
@@ -31,8 +53,9 @@ class RunRecorder:
     Args:
         config: The whole configuration.
         topology: The coordinator's.
-        directory: Where to write.
-        gpu: What is known of the coordinator's GPU, for the report.
+        directory: The run directory.
+        gpu: Description of the coordinator's GPU, for the report.
+        baseline: ``baseline`` in the ``summary.json`` of an earlier run that this one resumes.
     """
 
     def __init__(
@@ -41,17 +64,41 @@ class RunRecorder:
         topology: Topology,
         directory: RunDirectory,
         gpu: Mapping[str, Any],
+        baseline: Mapping[str, float] | None = None,
     ) -> None:
         self._config = config
         self._topology = topology
         self._simulated = config.simulator is not None
         self._stats = RunStats()
+        if baseline is not None:
+            self._stats.earlier_baseline = Measurement(baseline["iteration_time_s"], baseline["energy_j"])
         self._phase: Phase | None = None
-        self._plans: tuple[FrequencyPlan, ...] = ()
+        self._power: list[PowerOrder] = []
+        self._switched = -1  # the latest iteration whose plans are news
         self._slow = self._cautious = False
-        self._book: PlanTable | None = None
-        self._progress: ProgressLine | None = None
+        self._sent: OrderSent | None = None
+        self._microbatches = 0
         self._waited_s = self._trained_s = 0.0
+        self._keeperless = 0
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            RoundHeard: self._round_heard,
+            OrderPlaced: self._order_placed,
+            OrderSent: self._order_sent,
+            ObjectiveChanged: self._objective_changed,
+            PlansAdopted: self._plans_adopted,
+            StragglerPlansAdopted: self._straggler_plans_adopted,
+            StragglerChanged: self._straggler_changed,
+            DriftFound: self._drift_found,
+            GuardStepped: self._guard_stepped,
+            PlanSwitched: self._plan_switched,
+            PhaseEntered: self._phase_entered,
+            IterationBegan: self._iteration_began,
+            RanksLost: self._ranks_lost,
+            RanksBack: self._ranks_back,
+            EndedForGood: self._ended_for_good,
+            CheckpointSaved: self._checkpoint_saved,
+            JobEnded: self._job_ended,
+        }
         self.directory = directory
         directory.write_json(
             "config.json",
@@ -59,143 +106,134 @@ class RunRecorder:
         )
         self._event("start", 0, framework=topology.framework, **self._about())
 
-    def resumes(self, baseline: Mapping[str, float]) -> None:
-        """The job goes on with an earlier run's plans.
+    def __call__(self, event: Event) -> None:
+        """Handle an event."""
+        if (handler := self._handlers.get(type(event))) is not None:
+            handler(event)
 
-        Args:
-            baseline: ``baseline`` of its ``summary.json``.
-        """
-        self._stats.earlier_baseline = Measurement(baseline["iteration_time_s"], baseline["energy_j"])
-        log.info("going on with the profile and plans of an earlier run in %s", self.directory.path)
-
-    def iteration(self, iteration: int, phase: Phase, plans: tuple[FrequencyPlan, ...], microbatches: int) -> None:
-        """An iteration begins."""
-        planned = self._book is not None and self._book.microbatches == microbatches
-        as_before = self._phase is phase and plans is self._plans
-        healthy = not self._slow and not self._cautious
-        self._stats.begin(iteration, phase, phase is not Phase.ENFORCING or (planned and healthy and as_before))
-        if phase is not self._phase:
-            self._enter(phase, iteration)
-        if phase is Phase.PROFILING and self._progress is not None:
-            self._progress.step()
-        self._phase, self._plans = phase, plans
-
-    def round_result(self, round_result: RoundResult) -> None:
-        """All ranks have spoken about an iteration."""
-        iteration = round_result.iteration
+    def _round_heard(self, event: RoundHeard) -> None:
+        heard = event.round_result
+        iteration = heard.iteration
         per_pipeline = 1 / self._topology.pipelines
-        switches = float(round_result.field("switches").sum()) * per_pipeline
-        self._stats.measured(
-            iteration, round_result.iteration_time_s, switches, float(round_result.field("late_switches").sum())
-        )
-        self._stats.energy(iteration - 1, round_result.pipeline_energy_j)
-        self._waited_s += float(round_result.field("waited_s").max())
-        self._trained_s += round_result.iteration_time_s
+        switches = float(heard.field("switches").sum()) * per_pipeline
+        late_switches = float(heard.field("late_switches").sum())
+        self._stats.measured(iteration, heard.iteration_time_s, switches, late_switches)
+        self._stats.energy(iteration - 1, heard.pipeline_energy_j)
+        if refreshed := self._stats.refreshed(iteration - 1):
+            self._event("baseline", iteration - 1, **refreshed)
+        self._waited_s += float(heard.field("waited_s").max())
+        self._trained_s += heard.iteration_time_s
+        if (keeperless := int(heard.field("keeperless").sum())) != self._keeperless:
+            self._keeperless = keeperless
+            self._event("keepers", iteration, missing=keeperless)
         every = self._config.report.log_every
         if every and iteration and iteration % every == 0:
-            log.info(
-                "iteration %d: %s, %.3f s, %.0f J per pipeline%s",
-                iteration,
-                self._phase.value if self._phase else "",
-                round_result.iteration_time_s,
-                round_result.pipeline_energy_j,
-                " (simulated GPUs)" if self._simulated else "",
-            )
             self._write_summary()
 
-    def table(self, table: PlanTable, iteration: int) -> None:
-        """A plan table comes into force."""
-        if self._book is not None:
-            time_ratio = table.baseline_s / self._book.baseline_s
-            self._stats.replanned(time_ratio, table.max_energy_j / self._book.max_energy_j)
-        self._book, self._cautious = table, False
+    def _order_placed(self, event: OrderPlaced) -> None:
+        order = event.order
+        if order.kind != "objective":  # which has an event of its own
+            self._event("order", event.iteration, order=order.kind, subject=order.subject, value=order.value)
+
+    def _order_sent(self, event: OrderSent) -> None:
+        self._sent = event
+
+    def _objective_changed(self, event: ObjectiveChanged) -> None:
+        """Acknowledge: who, from which iteration on, and what it costs."""
+        sent = self._sent if self._sent and self._sent.order == event.order else None
+        before, after = event.expected or (None, None)
+        answered = event.iteration - sent.iteration + 1 if sent else None  # read while the iteration before it ran
+        at_floor = after and not after.met and isinstance(event.objective, PowerCap)
+        if after is not None:
+            power_w = event.objective.power_cap_w if isinstance(event.objective, JobPower) else None
+            self._power.append(PowerOrder(event.iteration, power_w, answered, event.uniform_slowdown, bool(at_floor)))
+        self._event(
+            "objective",
+            event.iteration,
+            objective=str(event.objective) if event.objective else "configured",
+            by=sent.order.by if sent else "the program",
+            answered_iterations=answered,
+            before_s=before and before.time_s,
+            time_s=after and after.time_s,
+            power_w=after and after.power_w,
+            met=after and after.met,
+            at_floor=at_floor,
+        )
+
+    def _plans_adopted(self, event: PlansAdopted) -> None:
+        table, before = event.table, event.replaced
+        if before is not None:
+            self._stats.replanned(table.baseline_s / before.baseline_s, table.max_energy_j / before.max_energy_j)
+        self._microbatches, self._cautious = table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
-        energy_j, base = table.energy_j(plans), table.peers[0].base
+        energy_j, base = table.energy_j(plans), table.groups[0].base
         self._stats.predicted = Measurement(max(plan.time_s for plan in plans), energy_j)
         self._stats.predicted_saving = 1.0 - energy_j / table.max_energy_j
         self.directory.write_json("plan.json", plans[0].to_json())
-        self._event("plans", iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
+        self._event("plans", event.iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
 
-    def straggler_plans(self, straggler_plans: StragglerPlans, iteration: int) -> None:
-        """Frontiers for slowed pipelines come into force."""
-        for (_, condition), route in straggler_plans.routes.items():
-            self._event(
-                "straggler_plans", iteration, slowdowns=condition, t_min_s=route.t_min_s, t_star_s=route.t_star_s
-            )
+    def _straggler_plans_adopted(self, event: StragglerPlansAdopted) -> None:
+        for (_, slowdowns), found in event.straggler_plans.plan_sets.items():
+            times = {"t_min_s": found.t_min_s, "t_star_s": found.t_star_s}
+            self._event("straggler_plans", event.iteration, slowdowns=[*map(_described, slowdowns)], **times)
 
-    def drift(self, drift: np.ndarray, iteration: int) -> None:
-        """The profile no longer fits: by these factors per stage."""
-        self._event("drift", iteration, factors=np.round(drift, 4).tolist())
+    def _straggler_changed(self, event: StragglerChanged) -> None:
+        begun, ended = self._stats.note_stragglers(event, self._config.straggler.recovery_iterations)
+        self._slow = is_slow(sum(event.slowdowns, ()))
+        for record in begun:
+            self._event("straggler", event.iteration, **_given(record))
+        for record in ended:
+            self._event("recovered", event.iteration, pipeline=record.pipeline, stage=record.stage)
 
-    def guard(self, caution: float, iteration: int) -> None:
-        """The throughput guard has taken a step."""
-        self._cautious = caution > 0.0
-        self._event("guard", iteration, caution=caution)
-        if caution > 0.0:
-            log.warning("iteration %d: %s", iteration, user_message("guard-step", share=100 * caution))
+    def _drift_found(self, event: DriftFound) -> None:
+        self._event("drift", event.iteration, factors=[round(factor, 4) for factor in event.factors])
+
+    def _guard_stepped(self, event: GuardStepped) -> None:
+        self._cautious = event.caution > 0.0
+        self._event("guard", event.iteration, caution=event.caution)
+
+    def _plan_switched(self, event: PlanSwitched) -> None:
+        self._stats.note_switch(event)
+        self._switched = event.iteration
+        plans = [{"time_s": plan.time_s, "energy_j": plan.energy_j} for plan in event.plans]
+        self._event("switch", event.iteration, plans=plans)
+
+    def _phase_entered(self, event: PhaseEntered) -> None:
+        self._event("phase", event.iteration, phase=event.phase.value)
+
+    def _iteration_began(self, event: IterationBegan) -> None:
+        as_before = self._phase is event.phase and event.iteration != self._switched
+        healthy = not self._slow and not self._cautious
+        if event.phase is Phase.ENFORCING:
+            steady = event.planned and healthy and as_before
         else:
-            log.info("iteration %d: %s", iteration, user_message("guard-return"))
+            steady = healthy
+        self._stats.begin(event.iteration, event.phase, steady)
+        self._phase = event.phase
 
-    def condition(
-        self, table: PlanTable, slowdowns: np.ndarray, lasted: np.ndarray, seen_iteration: int, iteration: int
-    ) -> None:
-        """A stage has become slow, or normal again.
+    def _ranks_lost(self, event: RanksLost) -> None:
+        self._event("paused", event.iteration, cause=event.cause)
 
-        Args:
-            table: The one in force.
-            slowdowns: Array (pipelines, stages).
-            lasted: Array (pipelines, stages): for how many iterations each had been slow when it was noticed.
-            seen_iteration: The last iteration that was looked at.
-            iteration: The one that is about to begin.
-        """
-        self._slow = bool((slowdowns > 1.0).any())
-        for pipeline, stage in np.argwhere(slowdowns > 1.0).tolist():
-            if self._open(pipeline, stage) is None:
-                onset = max(seen_iteration - int(lasted[pipeline, stage]) + 1, 0)
-                record = StragglerRecord(pipeline, stage, float(slowdowns[pipeline, stage]), onset)
-                record.t_prime_s = table.t_prime_s(slowdowns)
-                self._stats.stragglers.append(record)
-                self._event("straggler", iteration, **_given(record))
-        for record in self._stats.stragglers:
-            if record.recovered_iteration is None and slowdowns[record.pipeline, record.stage] == 1.0:
-                record.recovered_iteration = max(seen_iteration - self._config.straggler.recovery_iterations + 1, 0)
-                self._event("recovered", iteration, pipeline=record.pipeline, stage=record.stage)
+    def _ranks_back(self, event: RanksBack) -> None:
+        self._event("rejoined", event.iteration)
 
-    def switched(self, chosen: tuple[FrequencyPlan, ...], iteration: int) -> None:
-        """Plans, one per pipeline, have changed, on all ranks, at this iteration."""
-        for record in self._stats.stragglers:
-            if record.recovered_iteration is not None and record.returned_iteration is None:
-                record.returned_iteration = iteration
-            elif record.recovered_iteration is None and record.switched_iteration is None:
-                record.switched_iteration = iteration
-                record.t_opt_s = max(point.time_s for point in chosen)
-        self._event("switch", iteration, plans=[{"time_s": p.time_s, "energy_j": p.energy_j} for p in chosen])
-        log.info(
-            "iteration %d: all ranks switch to %s",
-            iteration,
-            ", ".join(f"T = {p.time_s:.3f} s" for p in chosen),
-        )
+    def _ended_for_good(self, event: EndedForGood) -> None:
+        self._event("ended_for_good", event.iteration, cause=event.cause)
 
-    def save(self, folder: Path) -> None:
-        """Copy what a later run resumes from into a checkpoint's folder, as soon as it is written."""
+    def _checkpoint_saved(self, event: CheckpointSaved) -> None:
+        """Copy the data for a later run, as soon as they are written."""
         self._write_summary()
-        self.directory.later(partial(copy_resume_data, self.directory.path, folder))
+        self.directory.later(partial(copy_resume_data, self.directory.path, event.folder))
 
-    def close(self, phase: Phase, clocks: dict[str, Any]) -> None:
-        """The job is over: write the summary and print the closing table.
-
-        Args:
-            phase: The last one.
-            clocks: How the coordinator's GPU followed its clock requests.
-        """
-        if self._progress is not None:
-            self._progress.close()
+    def _job_ended(self, event: JobEnded) -> None:
+        """Write the summary and print the final table."""
         waited = self._waited_s / self._trained_s if self._trained_s else 0.0
-        self._event("end", max(self._stats.last_iteration, 0), phase=phase.value, bus_wait_share=waited, clocks=clocks)
+        last, phase = max(self._stats.last_iteration, 0), event.phase
+        self._event("end", last, phase=phase.value, bus_wait_share=waited, clocks=dict(event.clocks))
         summary = self._write_summary()
         written = self.directory.flush()
         if self.directory.failure is not None:
-            log.warning("%s: could not be written: %s", self.directory.path, self.directory.failure)
+            log.warning("%s: cannot write: %s", self.directory.path, self.directory.failure)
         print(closing_table(summary), file=sys.stderr, flush=True)
         if self._ended_early(phase):
             log.warning("%s", user_message("ended-early", phase=phase.value, iterations=self._iterations_to_plan()))
@@ -203,31 +241,16 @@ class RunRecorder:
             self._write_report()
 
     def _iterations_to_plan(self) -> int:
-        """Return how many iterations come before solving, at most."""
+        """Return the largest number of iterations before solving."""
         one = self._config
         return one.warmup_iterations + one.baseline_iterations + one.profiling.max_iterations
 
     def _ended_early(self, phase: Phase) -> bool:
-        """Whether more iterations would have brought a plan; where no clock is set the baseline goes on for ever."""
+        """Whether more iterations would have led to a plan; without clock changes the baseline never ends."""
         if phase in (Phase.WARMUP, Phase.BASELINE):
             before_profiling = self._config.warmup_iterations + self._config.baseline_iterations
             return self._stats.last_iteration < before_profiling
         return phase in (Phase.PROFILING, Phase.SOLVING)
-
-    def _enter(self, phase: Phase, iteration: int) -> None:
-        if self._progress is not None:
-            self._progress.close()
-            self._progress = None
-        if phase is Phase.PROFILING:
-            self._progress = ProgressLine("profiling", self._config.profiling.max_iterations)
-        self._event("phase", iteration, phase=phase.value)
-        log.info("iteration %d: %s%s", iteration, phase.value, " (simulated GPUs)" if self._simulated else "")
-
-    def _open(self, pipeline: int, stage: int) -> StragglerRecord | None:
-        for record in self._stats.stragglers:
-            if (record.pipeline, record.stage) == (pipeline, stage) and record.recovered_iteration is None:
-                return record
-        return None
 
     def _event(self, kind: str, iteration: int, **values: Any) -> None:
         self.directory.event(kind, iteration, **values)
@@ -236,12 +259,12 @@ class RunRecorder:
         return {
             "simulated": self._simulated,
             "stages": self._topology.stages,
-            "microbatches": self._book.microbatches if self._book else 0,
+            "microbatches": self._microbatches,
             "pipelines": self._topology.pipelines,
         }
 
     def _write_report(self) -> None:
-        """Write ``report.html``; whatever goes wrong with it, the run's data are there to make it again."""
+        """Write ``report.html``; if that fails, the data remain for another try."""
         from perseus_ds.report.page import write_report
 
         try:
@@ -252,9 +275,18 @@ class RunRecorder:
 
     def _write_summary(self) -> dict[str, Any]:
         summary = self._stats.summary(framework=self._topology.framework, **self._about())
+        series = self._stats.series()
+        if rows := power_rows(self._power, series, self._topology.pipelines, self._stats.baseline):
+            summary["power"] = rows
         self.directory.write_json("summary.json", summary)
-        self.directory.write_json("iterations.json", self._stats.series())
+        self.directory.write_json("iterations.json", series)
         return summary
+
+
+def _described(condition: float) -> float | str:
+    """Return a stage's slowdown, or its ceiling."""
+    held_mhz = ceiling_mhz(condition)
+    return condition if held_mhz is None else f"{held_mhz} MHz"
 
 
 def _given(record: StragglerRecord) -> dict[str, Any]:

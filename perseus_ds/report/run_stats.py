@@ -1,30 +1,28 @@
-"""What was measured, iteration by iteration, and what it comes to. Kept by the coordinator alone."""
+"""The measurements of every iteration and their summary. Only the coordinator keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-__all__ = ["Measurement", "Phase", "RunStats", "StragglerRecord"]
+from perseus_ds.coordination.events import PlanSwitched, StragglerChanged
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.coordination.stage_condition import ceiling_mhz
+from perseus_ds.report.typical import typical_energies_j
+
+__all__ = ["Measurement", "RunStats", "StragglerRecord"]
 
 
 # Iterations kept: a training of weeks must neither fill the memory nor be summed up for ever longer.
 _KEPT = 4096
 
-
-class Phase(str, Enum):
-    """What Perseus does in an iteration."""
-
-    WARMUP = "warm-up"
-    BASELINE = "baseline"
-    PROFILING = "profiling"
-    SOLVING = "solving"
-    ENFORCING = "enforcing"
-    OBSERVING = "observing"  # plans are ready, but no clocks are set
-
+# Refreshed baselines that replace the first one, and the latest of them that count.
+_ENOUGH_REFRESHED, _RECENT = 3, 8
+# Iterations of the plan before a refresh that it is compared with.
+_NEIGHBOURS = 16
 
 _ENDLESS = (Phase.BASELINE, Phase.OBSERVING, Phase.ENFORCING)
 
@@ -35,7 +33,7 @@ class Measurement:
 
     Attributes:
         iteration_time_s: Median seconds.
-        energy_j: Median joules of one pipeline.
+        energy_j: Mean joules of one pipeline.
     """
 
     iteration_time_s: float
@@ -53,12 +51,13 @@ class Measurement:
 
 @dataclass
 class StragglerRecord:
-    """One straggler from its onset to everybody's return; None while not yet."""
+    """One straggler from its onset until all ranks have returned; None for times still to come."""
 
     pipeline: int
     stage: int
-    slowdown: float
+    slowdown: float | None
     onset_iteration: int
+    ceiling_mhz: int | None = None
     switched_iteration: int | None = None
     t_prime_s: float | None = None
     t_opt_s: float | None = None
@@ -78,13 +77,13 @@ class _Iteration:
 
 @dataclass
 class RunStats:
-    """Rows by training iteration; of an endless phase only the latest few thousand.
+    """Rows by training iteration; an endless phase keeps only the latest few thousand.
 
     Attributes:
         stragglers: In order of onset.
-        predicted: What the plan in force without stragglers promises.
-        earlier_baseline: What counts as the baseline: an earlier run's, where this one needs none of its own, or this
-            one's as the work has become since.
+        predicted: Prediction of the current plan without stragglers.
+        earlier_baseline: The baseline, if not measured as such: an earlier run's, or this one's scaled to changed
+            work.
     """
 
     stragglers: list[StragglerRecord] = field(default_factory=list)
@@ -92,58 +91,134 @@ class RunStats:
     predicted_saving: float | None = None
     earlier_baseline: Measurement | None = None
     _rows: dict[int, _Iteration] = field(default_factory=dict)
+    _refreshed: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _forgotten_late_switches: float = 0.0
 
     def begin(self, iteration: int, phase: Phase, steady: bool) -> None:
-        """Note what an iteration is: its phase, and whether it is like the one before."""
+        """Record an iteration's phase, and whether it is like the one before."""
         self._rows[iteration] = _Iteration(phase, steady)
         if phase in _ENDLESS and len(self._rows) > _KEPT:
-            oldest = next(number for number, row in self._rows.items() if row.phase is phase)
+            # Baselines are rare once there are plans, and kept.
+            planned = (number for number, row in self._rows.items() if row.phase in (Phase.ENFORCING, Phase.OBSERVING))
+            oldest = next(planned, None) or next(number for number, row in self._rows.items() if row.phase is phase)
             self._forgotten_late_switches += self._rows.pop(oldest).late_switches
 
     def measured(self, iteration: int, time_s: float, switches: float, late_switches: float) -> None:
-        """Note an iteration's time and clock switches (all ranks of a pipeline)."""
+        """Record an iteration's time and clock switches (all ranks of a pipeline)."""
         if row := self._rows.get(iteration):
             row.time_s, row.switches, row.late_switches = time_s, switches, late_switches
 
     def energy(self, iteration: int, energy_j: float) -> None:
-        """Note an iteration's energy, of one pipeline."""
+        """Record an iteration's energy, of one pipeline."""
         if row := self._rows.get(iteration):
             row.energy_j = energy_j
+
+    def refreshed(self, iteration: int) -> dict[str, float] | None:
+        """Take in the energy of an iteration that has refreshed the baseline.
+
+        Args:
+            iteration: Its number; its time and energy are known.
+
+        Returns:
+            Its figures beside those of the plan's iterations before it; None if it is no refreshed baseline.
+        """
+        row = self._rows.get(iteration)
+        if row is None or row.phase is not Phase.BASELINE or not row.steady or not row.energy_j:
+            return None
+        before = [one for number, one in self._rows.items() if number < iteration]
+        neighbours = self._typical([one for one in before if one.phase is Phase.ENFORCING][-_NEIGHBOURS:])
+        if neighbours is None or row.time_s is None or row.energy_j != row.energy_j:
+            return None
+        self._refreshed.append(iteration)
+        if len(self._refreshed) >= _ENOUGH_REFRESHED:
+            self.earlier_baseline = None
+            for number, one in self._rows.items():
+                one.steady = one.steady and (one.phase is not Phase.BASELINE or number in self._refreshed)
+        return {
+            "iteration_time_s": row.time_s,
+            "energy_j": row.energy_j,
+            "plan_time_s": neighbours.iteration_time_s,
+            "plan_energy_j": neighbours.energy_j,
+            "saving": 1.0 - neighbours.energy_j / row.energy_j,
+        }
 
     @property
     def last_iteration(self) -> int:
         """The newest iteration, -1 before the first."""
         return max(self._rows, default=-1)
 
-    def medians(self, phase: Phase) -> Measurement | None:
-        """Return the medians over the steady iterations of a phase, None without any."""
-        rows = [row for row in self._rows.values() if row.phase is phase and row.steady]
+    def typical(self, phase: Phase) -> Measurement | None:
+        """Return median time and typical energy of a phase's steady iterations, None without any."""
+        return self._typical([row for row in self._rows.values() if row.phase is phase])
+
+    @staticmethod
+    def _typical(phase_rows: Sequence[_Iteration]) -> Measurement | None:
+        rows = [row for row in phase_rows if row.steady]
         times = [row.time_s for row in rows if row.time_s is not None]
-        energies = [row.energy_j for row in rows if row.energy_j is not None and row.energy_j == row.energy_j]
-        return Measurement(median(times), median(energies)) if times and energies else None
+        energies = typical_energies_j((row.time_s, row.energy_j) for row in rows)
+        return Measurement(median(times), fmean(energies)) if times and energies else None
 
     @property
     def baseline(self) -> Measurement | None:
-        """This run's baseline, or the earlier run's that it goes on from; None before both."""
-        return self.earlier_baseline or self.medians(Phase.BASELINE)
+        """The recent baseline of this run, or of the earlier run that it resumes; None before both."""
+        return self.earlier_baseline or self.typical(Phase.BASELINE)
 
     def replanned(self, time_ratio: float, energy_ratio: float) -> None:
-        """Iterations have become more, or less, work: the baseline becomes theirs, and they alone count from now on.
+        """The work per iteration has changed: scale the baseline, and count only iterations from now on.
 
         Args:
-            time_ratio: Iteration time at the highest clock, over what it was.
-            energy_ratio: The same of energy.
+            time_ratio: New over old iteration time at the highest clock.
+            energy_ratio: The same for energy.
         """
         if (baseline := self.baseline) is not None:
             self.earlier_baseline = Measurement(
                 time_ratio * baseline.iteration_time_s, energy_ratio * baseline.energy_j
             )
+        self._refreshed.clear()
         for row in self._rows.values():
             row.steady = row.steady and row.phase is not Phase.ENFORCING
 
+    def note_stragglers(
+        self, change: StragglerChanged, recovery_iterations: int
+    ) -> tuple[list[StragglerRecord], list[StragglerRecord]]:
+        """Record stages that have become slow, or normal again.
+
+        Args:
+            change: The state of all stages.
+            recovery_iterations: Normal iterations before a recovery counts.
+
+        Returns:
+            The records that begin, and those that end.
+        """
+        begun, ended = [], []
+        lasting = [record for record in self.stragglers if record.recovered_iteration is None]
+        known = {(record.pipeline, record.stage) for record in lasting}
+        for pipeline, slowdowns in enumerate(change.slowdowns):
+            for stage, slowdown in enumerate(slowdowns):
+                if slowdown != 1.0 and (pipeline, stage) not in known:
+                    onset = max(change.seen_iteration - change.lasted[pipeline][stage] + 1, 0)
+                    held_mhz = ceiling_mhz(slowdown)
+                    factor = slowdown if held_mhz is None else None
+                    record = StragglerRecord(pipeline, stage, factor, onset, held_mhz, t_prime_s=change.t_prime_s)
+                    begun.append(record)
+        for record in lasting:
+            if change.slowdowns[record.pipeline][record.stage] == 1.0:
+                record.recovered_iteration = max(change.seen_iteration - recovery_iterations + 1, 0)
+                ended.append(record)
+        self.stragglers += begun
+        return begun, ended
+
+    def note_switch(self, switch: PlanSwitched) -> None:
+        """Record when all ranks have responded to the stragglers, and when they have returned."""
+        for record in self.stragglers:
+            if record.recovered_iteration is not None and record.returned_iteration is None:
+                record.returned_iteration = switch.iteration
+            elif record.recovered_iteration is None and record.switched_iteration is None:
+                record.switched_iteration = switch.iteration
+                record.t_opt_s = max(plan.time_s for plan in switch.plans)
+
     def count(self, phase: Phase) -> int:
-        """Return how many iterations a phase had."""
+        """Return the number of iterations of a phase."""
         return sum(row.phase is phase for row in self._rows.values())
 
     def series(self) -> list[dict[str, Any]]:
@@ -165,9 +240,9 @@ class RunStats:
         """Return the content of ``summary.json``.
 
         Args:
-            **about: What does not come from measuring: simulated, framework, stages, ….
+            **about: Entries that are not measured: simulated, framework, stages, ….
         """
-        baseline, measured = self.baseline, self.medians(Phase.ENFORCING)
+        baseline, measured = self.baseline, self.typical(Phase.ENFORCING)
         enforced = [row for row in self._rows.values() if row.phase is Phase.ENFORCING and row.time_s is not None]
         saving = slowdown = None
         if baseline is not None and measured is not None:

@@ -1,29 +1,35 @@
-"""A run directory, read back."""
+"""Reads a run directory back."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
+from perseus_ds import files
+from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
-from perseus_ds.frontier.switching import evaluate_delayed
-from perseus_ds.messages import PerseusError
+from perseus_ds.messages import PerseusError, one_line
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.table import Profile, read_profile
+from perseus_ds.report.typical import typical_energies_j
 
-__all__ = ["Interval", "RunData", "read_events", "read_json", "read_run"]
+__all__ = ["Interval", "RunData", "SavingPoint", "read_events", "read_json", "read_run", "telling_of_damage"]
 
 _RESAMPLES = 2000
+# Two-sided 95 % quantiles of Student's t for 3 to 8 values.
+_STUDENT_T = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365)
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,28 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class SavingPoint:
+    """The saving at one time of the run.
+
+    Attributes:
+        iteration: The latest refreshed baseline that counts.
+        saving: Mean over the latest refreshed baselines, a fraction.
+        half_width: Of its 95 % confidence interval; None with fewer than three of them.
+    """
+
+    iteration: int
+    saving: float
+    half_width: float | None
+
+
+@dataclass(frozen=True)
 class RunData:
-    """What a run directory holds; what the run has not come to is None or empty.
+    """The content of a run directory. Files that the run has not written yet are None or empty.
 
     Attributes:
         path: The directory.
         summary: ``summary.json``.
-        events: Of ``events.jsonl``, the latest run's.
+        events: The latest run's part of ``events.jsonl``.
         iterations: ``iterations.json``.
         provenance: ``config.json``: configuration, versions, GPU.
         frontier: ``frontier.json``.
@@ -67,53 +88,74 @@ class RunData:
 
     @cached_property
     def problem(self) -> Problem | None:
-        """The pipeline that was planned, rebuilt from trace, profile and frontier."""
+        """The planned pipeline, rebuilt from trace, profile and frontier."""
         if self.profile is None or self.frontier is None or "blocking_power_w" not in self.frontier:
             return None
         if not self.traces:
             return None
         power_w, gpus = self.frontier["blocking_power_w"], self.frontier["gpus_per_stage"]
-        return Problem(dag_from_traces(self.traces), self.profile, power_w, gpus)
+        profile = replace(self.profile, request_stall_s=self.frontier.get("request_stall_s", 0.0))
+        return Problem(dag_from_traces(self.traces), profile, power_w, gpus)
 
     @cached_property
     def plan(self) -> Plan | None:
-        """The plan that healthy pipelines ran."""
+        """The plan of the healthy pipelines."""
         if self.problem is None or self.planned is None:
             return None
         mhz = dict(Instruction.from_row(row) for row in self.planned["frequency_mhz"])
         frequencies = np.array([mhz[instruction] for instruction in self.problem.dag.instructions])
-        latency_s, lower_bound_j = self.planned["switch_latency_s"], self.planned["lower_bound_j"]
-        return evaluate_delayed(self.problem, frequencies, latency_s, lower_bound_j)
+        jitter_s, lower_bound_j = self.planned["switch_jitter_s"], self.planned["lower_bound_j"]
+        plan = evaluate_late(self.problem, frequencies, jitter_s, lower_bound_j)
+        return replace(plan, energy_j=self.planned["energy_j"])  # which counts each wait at the clock that it runs at
 
     def confidence(self, quantity: str) -> Interval | None:
-        """Return the interval of a change from the baseline to the plan: bootstrap of both medians.
+        """Return the interval of a change from baseline to plan, by bootstrap of mean energies or median times.
 
         Args:
-            quantity: ``"energy_j"`` (the interval is of the saving) or ``"iteration_time_s"`` (of the slowdown).
+            quantity: ``"energy_j"`` for the saving, ``"iteration_time_s"`` for the slowdown.
         """
         before, after = self._steady("baseline", quantity), self._steady("enforcing", quantity)
         if len(before) < 2 or len(after) < 2:
             return None
         random = np.random.default_rng(0)
-        medians = [np.median(random.choice(values, (_RESAMPLES, len(values))), axis=1) for values in (before, after)]
-        ratio = medians[1] / medians[0]
+        middle = np.mean if quantity == "energy_j" else np.median
+        middles = [middle(random.choice(values, (_RESAMPLES, len(values))), axis=1) for values in (before, after)]
+        ratio = middles[1] / middles[0]
         change = 1.0 - ratio if quantity == "energy_j" else ratio - 1.0
         low, high = np.quantile(change, (0.025, 0.975)).tolist()
         return Interval(low, high)
 
+    def savings(self) -> list[SavingPoint]:
+        """Return the saving over time: each refreshed baseline against the plan's iterations just before it."""
+        found: list[SavingPoint] = []
+        recent: deque[float] = deque(maxlen=2 + len(_STUDENT_T))
+        for event in self.events:
+            if event["event"] in ("plans", "objective"):  # other work, or another saving
+                recent.clear()
+            elif event["event"] == "baseline":
+                recent.append(event["saving"])
+                half_width = None
+                if len(recent) > 2:
+                    half_width = _STUDENT_T[len(recent) - 3] * stdev(recent) / math.sqrt(len(recent))
+                found.append(SavingPoint(event["iteration"], fmean(recent), half_width))
+        return found
+
     def _steady(self, phase: str, quantity: str) -> np.ndarray:
-        rows = [row[quantity] for row in self.iterations if row["phase"] == phase and row.get("steady", True)]
-        return np.array([value for value in rows if value is not None and value == value])
+        rows = [row for row in self.iterations if row["phase"] == phase and row.get("steady", True)]
+        if quantity == "energy_j":
+            return np.array(typical_energies_j((row["iteration_time_s"], row["energy_j"]) for row in rows))
+        values = [row[quantity] for row in rows]
+        return np.array([value for value in values if value is not None and value == value])
 
 
 def read_run(path: str | Path) -> RunData:
-    """Read a run directory, of a run that is over or not.
+    """Read the run directory of a finished or running job.
 
     Args:
         path: The directory.
 
     Raises:
-        PerseusError: There is none, or a file of it is damaged.
+        PerseusError: The directory is missing, or one of its files is damaged.
     """
     directory = Path(path)
     summary = read_json(directory / "summary.json")
@@ -134,14 +176,27 @@ def read_run(path: str | Path) -> RunData:
     )
 
 
-def read_json(file: Path) -> Any:
-    """Return a JSON file's content; None when there is no such file.
+@contextmanager
+def telling_of_damage(directory: Path) -> Iterator[None]:
+    """Say in one line that a run directory's files do not hold what Perseus has written.
 
     Raises:
-        PerseusError: It is damaged.
+        PerseusError: Something in them is missing, or of another type.
     """
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise PerseusError("run-file-damaged", file=directory, detail=one_line(error)) from error
+
+
+def read_json(file: Path) -> Any:
+    """Return the content of a JSON file, None if the file is missing.
+
+    Raises:
+        PerseusError: The file is damaged.
+    """
+    try:
+        return files.read_json(file)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -149,20 +204,21 @@ def read_json(file: Path) -> Any:
 
 
 def read_events(directory: Path) -> list[dict[str, Any]]:
-    """Return the latest run's lines of ``events.jsonl``; half-written ones are left out.
+    """Return the latest run's lines of ``events.jsonl``, without half-written ones.
 
     Raises:
-        PerseusError: The file cannot be read.
+        PerseusError: The file is not readable.
     """
     file = directory / "events.jsonl"
     events = []
     try:
-        for line in file.read_text(encoding="utf-8").splitlines():
+        for line in files.read_text(file).splitlines():
             with suppress(ValueError):
-                events.append(json.loads(line))
+                event = files.parse_json(line)
+                events += [event] if isinstance(event, dict) and "event" in event else []
     except FileNotFoundError:
         return []
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise PerseusError("run-file-damaged", file=file, detail=error) from error
     begins = [number for number, event in enumerate(events) if event["event"] == "start"]
     return events[begins[-1] :] if begins else events

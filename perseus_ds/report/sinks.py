@@ -1,4 +1,4 @@
-"""Which sinks a configuration asks for."""
+"""The metric sinks of a configuration."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["metric_sinks"]
 
 
 def metric_sinks(config: Config, topology: Topology, coordinates: bool) -> list[Sink]:
-    """Return the sinks of a rank: most have none.
+    """Return the sinks of a rank; most ranks have none.
 
     Args:
         config: The whole configuration.
-        topology: Where the rank stands.
-        coordinates: Whether it is the coordinating rank.
+        topology: Position of the rank.
+        coordinates: Whether this is the coordinating rank.
     """
     sinks: list[Sink] = []
     if coordinates and config.report.prometheus_textfile is not None:

@@ -1,4 +1,4 @@
-"""Small charts as inline SVG whose colours come from the page, so that they follow its light, dark or paper theme."""
+"""Small charts as inline SVG. Colours come from the page, so charts follow its light, dark or paper theme."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Axis:
 
     Attributes:
         label: Quantity and unit.
-        low: Least value shown.
+        low: Smallest value shown.
         high: Largest value shown.
     """
 
@@ -32,8 +32,8 @@ class Axis:
 
         Args:
             label: Quantity and unit.
-            values: What must be seen.
-            margin: Room on both sides, as a share of the range.
+            values: Values to show.
+            margin: Space on both sides, as a share of the range.
             zero: Whether the axis begins at 0.
         """
         listed = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
@@ -43,7 +43,7 @@ class Axis:
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return some ``count`` round numbers between ``low`` and ``high``."""
+    """Return about ``count`` round numbers between ``low`` and ``high``."""
     rough = (high - low) / max(count, 1)
     if not rough > 0:
         return [low]
@@ -55,15 +55,15 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 @dataclass
 class Chart:
-    """A chart with two linear axes; marks are drawn in the order in which they are added.
+    """A chart with two linear axes. Marks are drawn in the order of the calls.
 
     Attributes:
-        title: Read out to those who cannot see it.
+        title: Read aloud by screen readers.
         x: Horizontal axis.
-        y: Vertical axis; ``labels`` replaces its ticks where it counts rows.
+        y: Vertical axis; ``labels`` replaces its ticks if it counts rows.
         width: In CSS pixels, scaled down on narrow screens.
         height: In CSS pixels.
-        labels: (value, text) of the vertical axis' ticks; None: round numbers.
+        labels: (value, text) ticks of the vertical axis; None: round numbers.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Chart:
         self._marks.append(f'<polygon class="{style}" points="{path}"/>')
 
     def dot(self, x: float, y: float, style: str, tip: str = "", radius: float = 3.0) -> None:
-        """Add a point, with a text that appears when it is pointed at."""
+        """Add a point with a tooltip."""
         self._marks.append(
             f'<circle class="{style}" cx="{self._px(x):.1f}" cy="{self._py(y):.1f}" r="{radius:g}">{_tip(tip)}</circle>'
         )
@@ -111,13 +111,13 @@ class Chart:
         )
 
     def upright(self, x: float, style: str, text: str = "", row: int = 0) -> None:
-        """Add a vertical line over the whole height, with a short text at its upper end."""
+        """Add a vertical line over the whole height, with a short text at its top."""
         self.line([(x, self.y.low), (x, self.y.high)], style)
         if text:
             self._text(self._px(x) + 3, _TOP + 10 + 12 * row, text, "note")
 
     def note(self, x: float, y: float, text: str, anchor: str = "start", down_px: float = 0.0) -> None:
-        """Add a text beside a point, or somewhat below."""
+        """Add a text beside or slightly below a point."""
         self._text(self._px(x) + (8 if anchor == "start" else -8), self._py(y) - 6 + down_px, text, "note", anchor)
 
     def svg(self) -> str:

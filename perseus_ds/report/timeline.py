@@ -1,4 +1,4 @@
-"""One iteration as the DAG runs it: instructions, waits, critical path, power."""
+"""One iteration laid out by its DAG: instructions, waits, critical path, power."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.frontier.plan import Plan
+from perseus_ds.frontier.plan import Plan, instruction_points
 from perseus_ds.frontier.problem import Problem
-from perseus_ds.frontier.switching import delayed_points
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.report.svg import Axis, Chart
 
@@ -20,17 +19,17 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Timeline:
-    """An iteration's instructions in time.
+    """The instructions of an iteration over time.
 
     Attributes:
         instructions: As in the DAG.
-        begin_s: Their begins, shape (instructions,).
-        end_s: Their ends.
-        mhz: Their clocks.
-        power_w: Power of all GPUs of the stage while each runs.
-        waiting_w: Power of all GPUs of each stage that wait, shape (stages,).
+        begin_s: Start times, shape (instructions,).
+        end_s: End times, shape (instructions,).
+        mhz: Clocks, shape (instructions,).
+        power_w: Power of all GPUs of the stage during each instruction.
+        waiting_w: Power of all GPUs of each stage while waiting, shape (stages,).
         critical: Indices of the instructions on a critical path.
-        time_s: The iteration's time.
+        time_s: Iteration time.
     """
 
     instructions: tuple[Instruction, ...]
@@ -43,7 +42,7 @@ class Timeline:
     time_s: float
 
     def power_steps(self) -> list[tuple[float, float]]:
-        """Return the pipeline's power over time as the corners of a step function: (seconds, watts)."""
+        """Return the power of the pipeline over time, as corners of a step function: (seconds, watts)."""
         stage = np.array([one.stage for one in self.instructions])
         gain = self.power_w - self.waiting_w[stage]
         times = np.concatenate((self.begin_s, self.end_s))
@@ -56,10 +55,10 @@ class Timeline:
 
 
 def timeline_of(problem: Problem, plan: Plan) -> Timeline:
-    """Lay a plan out in time, every instruction as early as the DAG lets it."""
+    """Lay a plan out in time: every instruction starts as early as the DAG allows."""
     instructions = problem.dag.instructions
-    mhz = np.array([plan.frequency_mhz[one] for one in instructions])
-    durations, effective_j = delayed_points(problem, mhz, plan.switch_latency_s)
+    mhz = plan.clocks_of(instructions)
+    durations, effective_j = instruction_points(problem, mhz)
     waiting_w = problem.stage_power_w[[one.stage for one in instructions]]
     begin_s = problem.dag.starts_s(durations)[: len(instructions)]
     return Timeline(
@@ -75,12 +74,12 @@ def timeline_of(problem: Problem, plan: Plan) -> Timeline:
 
 
 def timeline_chart(timeline: Timeline, title: str, longest_s: float) -> str:
-    """Draw instructions by stage; the lower the clock, the paler; the critical path has an outline.
+    """Draw instructions by stage; paler means a lower clock, an outline marks the critical path.
 
     Args:
-        timeline: What to draw.
-        title: For those who cannot see it.
-        longest_s: End of the horizontal axis, so that two charts can be compared.
+        timeline: Timeline to draw.
+        title: Read aloud by screen readers.
+        longest_s: End of the horizontal axis, to compare two charts.
     """
     stages = timeline.waiting_w.size
     chart = Chart(
@@ -115,10 +114,10 @@ def timeline_chart(timeline: Timeline, title: str, longest_s: float) -> str:
 
 
 def power_chart(timelines: list[tuple[Timeline, str]], longest_s: float) -> str:
-    """Draw a pipeline's power over one iteration, of several timelines.
+    """Draw the power of a pipeline over one iteration, for several timelines.
 
     Args:
-        timelines: Each with the style it is drawn in.
+        timelines: Timelines with their drawing styles.
         longest_s: End of the horizontal axis.
     """
     steps = [(timeline.power_steps(), style) for timeline, style in timelines]

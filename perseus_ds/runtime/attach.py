@@ -1,8 +1,10 @@
-"""Puts a rank together at its first iteration, on all ranks or on none."""
+"""Sets a rank up at its first iteration, on all ranks or on none."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -10,100 +12,187 @@ from statistics import median
 from perseus_ds.config import Config
 from perseus_ds.console import log
 from perseus_ds.coordination.bus import Bus
-from perseus_ds.coordination.control import ControlFile
+from perseus_ds.coordination.control import CONTROL_FILE, ControlFile
 from perseus_ds.coordination.coordinator import Coordinator
-from perseus_ds.coordination.resume import Hardware, Resumable, ResumeData, depends_on, look_up, peers_of
+from perseus_ds.coordination.failure_limit import FailureLimit
+from perseus_ds.coordination.layout import job_store
+from perseus_ds.coordination.orders import OrderBox
+from perseus_ds.coordination.phase_controller import PhaseController
+from perseus_ds.coordination.phases import Resumable
+from perseus_ds.coordination.plan_channel import PlanChannel
+from perseus_ds.coordination.rejoin import RejoinTerms
+from perseus_ds.coordination.resume import Hardware, ResumeData, depends_on, group_pipelines, look_up
 from perseus_ds.coordination.rounds import condense, condensed_width
 from perseus_ds.frontier.kernels import compile_isolated
 from perseus_ds.messages import PerseusError, user_message
+from perseus_ds.pipeline.clocks import USUAL_JITTER
 from perseus_ds.pipeline.events import Topology
+from perseus_ds.report.event_log import JobLog, RankLog
 from perseus_ds.report.metrics_writer import MetricsWriter
 from perseus_ds.report.run_recorder import RunRecorder
 from perseus_ds.report.sinks import metric_sinks
 from perseus_ds.rundir import RunDirectory
-from perseus_ds.runtime.phase_controller import PhaseController
+from perseus_ds.runtime.comeback import Comeback
+from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.runtime.rank_gpu import RankGpu
-from perseus_ds.runtime.session import RankSession
+from perseus_ds.runtime.request_executor import RequestExecutor
+from perseus_ds.runtime.session import RankSession, Subscriber
 
 __all__ = ["attach"]
 
 
 def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -> RankSession:
-    """Connect a rank to the others and to its GPU. Called by all ranks at the same iteration.
+    """Connect a rank to the others and to its GPU. All ranks call it at the same iteration.
 
     Args:
-        config: As this rank read it; the coordinator's counts on all ranks.
-        topology: Where this rank stands.
-        checkpoint: Folder in which an earlier run may have left what it knew.
+        config: This rank's configuration; all ranks use the coordinator's.
+        topology: Position of this rank, as its framework counts the replicas.
+        checkpoint: Folder with an earlier run's results, if any.
 
     Returns:
         The rank, ready for its first iteration.
 
     Raises:
-        PerseusError: This or another rank cannot: then none does.
+        PerseusError: This or another rank failed; then no rank attaches.
     """
     stages = topology.stages
-    bus = Bus(topology, config.bus_timeout_s, partial(condense, stages=stages), condensed_width(stages))
+    make_bus = partial(Bus, topology, config.bus_timeout_s, partial(condense, stages=stages), condensed_width(stages))
+    bus = make_bus()
+    topology = bus.layout.topology
+    pipelines = topology.pipelines
     config = bus.broadcast(lambda: config).result(config.bus_timeout_s)
-    rank_gpu: RankGpu | None = None
+    opened = _open(config, topology, bus)
+    groups = group_pipelines(opened.hardware, pipelines)
+    depends = _depends(config, topology, opened.hardware, groups)
+    directories = [config.run_dir, *filter(None, [checkpoint])]
+    look = partial(look_up, config, directories, depends, opened.hardware)
+    found: list[ResumeData] = []
+
+    def know() -> tuple[Resumable, Mapping[str, float] | None]:
+        found.extend(look())
+        return found[0].known, found[0].baseline if found[0].known is Resumable.ALL else None
+
+    known, baseline = bus.broadcast(know).result(config.bus_timeout_s)
+    subscribers: list[Subscriber] = [RankLog(topology)]
+    coordinator, orders = None, OrderBox()
+    if (directory := opened.directory) is not None:
+        jitter_s = USUAL_JITTER * median(one.switch_latency_s for one in opened.hardware)
+        coordinator = Coordinator(config, topology, directory, depends, found, groups, jitter_s)
+        orders = OrderBox(ControlFile(directory.path / CONTROL_FILE, pipelines))
+        subscribers += [JobLog(config), RunRecorder(config, topology, directory, opened.gpu.describe(), baseline)]
+        _greet(opened, topology, directory, known, resumes=baseline is not None)
+    # Every node's kernels are there, on everybody's bulk channel, before the profile is.
+    bus.gather(compile_isolated if os.environ.get("LOCAL_RANK", "0") == "0" else lambda: None)
+    if sinks := metric_sinks(config, topology, bus.is_coordinator):
+        subscribers.append(MetricsWriter(sinks, pipelines, baseline and baseline["energy_j"]))
+    meter = RankMeter(opened.gpu, topology)
+    controller = PhaseController(config, pipelines, stages, opened.sets_clocks, known)
+
+    def make_executor(bus: Bus, core: PhaseController, meter: RankMeter) -> RequestExecutor:
+        channel = PlanChannel(bus, coordinator, topology.world_size, core.version)
+        return RequestExecutor(config, channel, meter, _shared_latency_s(opened.hardware, topology))
+
+    comeback = Comeback(_rejoin_terms(config, topology.world_size, make_bus, coordinator, look), make_executor)
+    executor = make_executor(bus, controller, meter)
+    return RankSession(config, bus, meter, controller, executor, orders, subscribers, comeback)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The resources of all ranks.
+
+    Attributes:
+        gpu: This rank's GPU.
+        directory: Run directory, on the coordinating rank.
+        hardware: Every rank's, in pipeline, stage, tensor-rank order.
+        sets_clocks: Whether every rank may set clocks.
+    """
+
+    gpu: RankGpu
+    directory: RunDirectory | None
+    hardware: list[Hardware]
+    sets_clocks: bool
+
+
+def _open(config: Config, topology: Topology, bus: Bus) -> _Opened:
+    """Open every rank's GPU and the run directory.
+
+    Raises:
+        PerseusError: This or another rank failed; everything opened is closed again.
+    """
+    gpu: RankGpu | None = None
     directory: RunDirectory | None = None
     failure: Exception | None = None
     try:
-        rank_gpu = RankGpu(config, topology)
+        gpu = RankGpu(config, topology)
         if bus.is_coordinator:
             directory = RunDirectory(config.run_dir)
     except Exception as error:
         failure = error
-    states = bus.agree(_State(failure, rank_gpu))
+    states = bus.agree(_State(failure, gpu))
     failures = sorted({state.failure for state in states if state.failure})
     if failures:
-        if rank_gpu is not None:
-            rank_gpu.close()
+        if gpu is not None:
+            gpu.close()
         raise failure or PerseusError("failed-elsewhere", ranks=failures[0])
-    assert rank_gpu is not None
+    assert gpu is not None, "opened, or failed"
     hardware = [state.hardware for state in states if state.hardware]
-    peers, size = peers_of(hardware, topology.pipelines), len(hardware) // topology.pipelines
-    firsts = [peers.index(number) * size for number in range(len(set(peers)))]
-    depends = [depends_on(config, topology, hardware[first : first + size]) for first in firsts]
-    found: list[ResumeData] = []
-
-    def know() -> tuple[Resumable, float | None]:
-        found.extend(look_up(config, [config.run_dir, *filter(None, [checkpoint])], depends, hardware))
-        baseline = found[0].baseline if found[0].known is Resumable.ALL else None
-        return found[0].known, baseline["energy_j"] if baseline else None
-
-    known, baseline_j = bus.broadcast(know).result(config.bus_timeout_s)
-    sets_clocks = all(state.sets_clocks for state in states)
-    coordinator = run_recorder = control = None
-    if directory is not None:
-        typical_s = median(one.switch_latency_s for one in hardware)
-        coordinator = Coordinator(config, topology, directory, depends, found, peers, typical_s)
-        run_recorder = RunRecorder(config, topology, directory, rank_gpu.describe())
-        control = ControlFile(directory.path / "control", topology.pipelines)
-        log.info("%s; clocks through %s", rank_gpu.gpu_name, rank_gpu.backend_reason)
-        if topology.stages == 1:
-            log.warning("%s", user_message("one-stage"))
-        if known is Resumable.NOTHING and not sets_clocks:
-            log.warning("%s", user_message("observe-no-profile"))
-        if known is Resumable.ALL and found[0].baseline:
-            run_recorder.resumes(found[0].baseline)
-    # Every node's kernels are there, on everybody's bulk channel, before the profile is.
-    bus.gather(compile_isolated if os.environ.get("LOCAL_RANK", "0") == "0" else lambda: None)
-    phases = PhaseController(config, topology, bus, coordinator, run_recorder, sets_clocks, known)
-    sinks = metric_sinks(config, topology, bus.is_coordinator)
-    meter = MetricsWriter(sinks, topology.pipelines, baseline_j) if sinks else None
-    first = (topology.pipeline * topology.stages + topology.stage) * topology.shard_size
-    shared = hardware[first : first + topology.shard_size]
-    latency_s = max(one.switch_latency_s for one in shared)
-    return RankSession(config, topology, bus, rank_gpu, phases, latency_s, run_recorder, control, meter)
+    return _Opened(gpu, directory, hardware, all(state.sets_clocks for state in states))
 
 
 class _State:
-    """What a rank tells the others before any of them begins."""
+    """A rank's report to the others before any of them begins."""
 
-    def __init__(self, failure: Exception | None, rank_gpu: RankGpu | None) -> None:
+    def __init__(self, failure: Exception | None, gpu: RankGpu | None) -> None:
         self.failure = str(failure) if failure else None
-        self.sets_clocks = bool(rank_gpu and rank_gpu.sets_clocks)
-        self.hardware = rank_gpu and Hardware(
-            rank_gpu.gpu_name, rank_gpu.driver_version, rank_gpu.clocks_mhz, rank_gpu.switch_latency_s
+        self.sets_clocks = bool(gpu and gpu.sets_clocks)
+        self.hardware = gpu and Hardware(
+            gpu.gpu_name, gpu.driver_version, gpu.clocks_mhz, gpu.switch_latency_s, gpu.power_limit_w
         )
+
+
+def _rejoin_terms(
+    config: Config,
+    ranks: int,
+    make_bus: Callable[..., Bus],
+    coordinator: Coordinator | None,
+    look: Callable[[], Sequence[ResumeData]],
+) -> RejoinTerms:
+    """Return what a rank needs to come back after a failure: to its plans, or to what the run has left so far."""
+
+    def make_core(core: PhaseController) -> PhaseController:
+        if core.table is not None:
+            return core
+        assert coordinator is not None, "only the coordinator makes what is broadcast"
+        found = look()
+        coordinator.know(found)
+        return core.afresh(found[0].known)
+
+    limit = FailureLimit(config.rejoin.attempts, config.rejoin.within_s) if coordinator else None
+    return RejoinTerms(job_store(), ranks, config.bus_timeout_s, lambda store: make_bus(store=store), make_core, limit)
+
+
+def _depends(
+    config: Config, topology: Topology, hardware: Sequence[Hardware], groups: Sequence[int]
+) -> list[dict[str, str]]:
+    """Return the inputs of each pipeline group's profile."""
+    size = len(hardware) // topology.pipelines
+    firsts = [groups.index(number) * size for number in range(len(set(groups)))]
+    return [depends_on(config, topology, hardware[first : first + size]) for first in firsts]
+
+
+def _shared_latency_s(hardware: Sequence[Hardware], topology: Topology) -> float:
+    """Return the longest switch latency, in seconds, among the ranks that share this rank's instructions."""
+    first = (topology.pipeline * topology.stages + topology.stage) * topology.shard_size
+    return max(one.switch_latency_s for one in hardware[first : first + topology.shard_size])
+
+
+def _greet(opened: _Opened, topology: Topology, directory: RunDirectory, known: Resumable, resumes: bool) -> None:
+    """Tell the user what matters before the first iteration."""
+    log.info("%s; clocks through %s", opened.gpu.gpu_name, opened.gpu.backend_reason)
+    if topology.stages == 1:
+        log.warning("%s", user_message("one-stage"))
+    if known is Resumable.NOTHING and not opened.sets_clocks:
+        log.warning("%s", user_message("observe-no-profile"))
+    if resumes:
+        log.info("going on with the profile and plans of an earlier run in %s", directory.path)

@@ -1,51 +1,113 @@
-"""Asks for the next instruction's clock as soon as the present instruction has ended."""
+"""Asks for each instruction's clock ahead, so that it is there when the device begins the instruction.
+
+A clock arrives one switch latency after its request. The begins of earlier iterations with the same clocks tell when
+the next instructions begin, waits included. At each begin, requests go to the clock keeper for everything that it has
+to ask for before the next begin; the keeper asks at the right moment. Where nothing is known of the begins, a clock
+is asked for as soon as the device has ended the instruction before.
+
+The host may be many instructions ahead. Every call therefore carries the token of the iteration that the device, not
+the host, has reached. An iteration's clocks hold from its first instruction to its last, wherever the host is.
+"""
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 
-from perseus_ds.pipeline.clocks import IterationClocks
+from perseus_ds.pipeline.clocks import UNLOCKED
+from perseus_ds.profiling.recorder import IterationToken, RecordedIteration
+from perseus_ds.runtime.measurement import instructions_of
 
-__all__ = ["FrequencyController"]
+__all__ = ["FrequencyController", "late_switches"]
+
+_APART_S = 2e-4  # a request due at the same time as another would replace it
+_TOLERANCE_S = 1e-3
+_TOLERANCE = 0.03
 
 
 class FrequencyController:
-    """The clocks of one rank's present iteration.
+    """Turns the device's progress into clock requests. One thread calls it, in the device's order.
 
     Args:
-        set_mhz: Requests a clock, returns at once (the clock keeper's).
-
-    Attributes:
-        requested_s: When the clock of an instruction of the present iteration was asked for, on ``time.monotonic()``,
-            by index; missing where it was the same as before. A new dictionary every iteration.
+        set_mhz: Requests a clock or ``UNLOCKED`` for a time on ``time.monotonic()``, 0 for now, and returns at once
+            (the clock keeper's). A request cancels those due at its time or later.
+        latency_s: Time from a request to a clock in MHz.
+        now_s: The clock of all times.
     """
 
-    def __init__(self, set_mhz: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        set_mhz: Callable[[int, float], None],
+        latency_s: Callable[[int], float],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._set_mhz = set_mhz
-        self._clocks: IterationClocks | None = None
-        self.requested_s: dict[int, float] = {}
+        self._latency_s = latency_s
+        self._now_s = now_s
+        self._last_mhz = UNLOCKED
+        self._due_s: dict[int, float] = {}
 
-    def begin(self, clocks: IterationClocks) -> None:
-        """Begin an iteration."""
-        self._clocks = clocks
-        self.requested_s = {}
-        self._set_mhz(clocks.of(0))
+    def begin(self, token: IterationToken, _at_s: float) -> None:
+        """The device has reached the begin of an iteration; an evaluation keeps one clock."""
+        self._due_s = {}
+        self._ask_now(token, 0)
 
-    def instruction_ended(self, index: int) -> None:
-        """Request what comes next; after the last instruction, what the next iteration most likely begins with."""
-        clocks = self._clocks
-        if clocks is None:
-            return
-        following = index + 1
-        if following == len(clocks.planned_mhz):
-            self._set_mhz(clocks.of(0))
-            return
-        if clocks.of(following) != clocks.of(index):
-            self.requested_s[following] = time.monotonic()
-        self._set_mhz(clocks.of(following))
+    def instruction_began(self, token: IterationToken, index: int, at_s: float) -> None:
+        """Ask for the clocks of the instructions to come, as far as it has to be done before the next one begins."""
+        if index in self._due_s and self._due_s[index] > self._now_s():  # it begins earlier than expected
+            self._ask_now(token, index)
+        begins_s = token.expected_begins_s
+        if index + 1 < len(begins_s):
+            self._ask_ahead(token, index, at_s - begins_s[index])
 
-    def hold(self, clock_mhz: int) -> None:
-        """Keep one clock until the next ``begin``: evaluation and whatever is not planned."""
-        self._clocks = None
-        self._set_mhz(clock_mhz)
+    def instruction_ended(self, token: IterationToken, index: int, _at_s: float) -> None:
+        """Ask for the next clock where it has not been asked for ahead.
+
+        After the last instruction it is the most likely first clock of the next iteration.
+        """
+        if index + 1 >= len(token.expected_begins_s):
+            self._ask_now(token, index + 1)
+
+    def _ask_now(self, token: IterationToken, index: int) -> None:
+        """Request the clock of an instruction; repeat an equal request only after a refusal."""
+        mhz, now_s = token.clocks.requested(index), self._now_s()
+        if mhz != self._last_mhz or self._due_s.get(index, 0.0) > now_s:
+            self._last_mhz = mhz
+            self._due_s[index] = now_s
+            token.requested_s[index] = now_s
+        self._set_mhz(mhz, 0.0)
+
+    def _ask_ahead(self, token: IterationToken, index: int, shift_s: float) -> None:
+        """Request the clocks after an instruction that begins ``shift_s`` after its expected begin."""
+        clocks, begins_s, now_s = token.clocks, token.expected_begins_s, self._now_s()
+        next_s, after_s = shift_s + begins_s[index + 1], now_s
+        changes = clocks.changes
+        for change in changes[bisect_right(changes, index) :]:
+            mhz = clocks.requested(change)
+            arrives_s = shift_s + begins_s[change]
+            due_s = max(arrives_s - self._latency_s(mhz), after_s + _APART_S)
+            if change > index + 1 and due_s >= next_s:
+                return
+            after_s = due_s
+            if self._due_s.get(change, now_s) < now_s:
+                continue  # it is on its way
+            self._due_s[change] = due_s
+            self._last_mhz = mhz
+            token.requested_s[change] = due_s
+            self._set_mhz(mhz, due_s)
+
+
+def late_switches(iteration: RecordedIteration, latency_s: Callable[[int], float]) -> int:
+    """Count the clocks of an iteration that came too late: by more than 3 % of their instruction, and 1 ms.
+
+    Args:
+        iteration: The operations and the times of their clock requests.
+        latency_s: Time from a request to a clock in MHz.
+    """
+    late = 0
+    for index, timed in enumerate(instructions_of(iteration)):
+        if (requested_s := iteration.requested_s.get(index)) is not None:
+            late_s = requested_s + latency_s(timed.frequency_mhz) - iteration.begin_s - timed.begin_s
+            late += late_s > max(_TOLERANCE_S, _TOLERANCE * timed.duration_s)
+    return late

@@ -1,7 +1,8 @@
-"""Between the patches and a rank: installs, attaches, and keeps every error of ours away from the training."""
+"""Between the patches and a rank: installs, attaches, and keeps every error of Perseus away from the training."""
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import os
 import sys
@@ -12,17 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perseus_ds.config import Config, parse_config
-from perseus_ds.console import log
-from perseus_ds.messages import PerseusError, RemoteError, one_line, user_message
+from perseus_ds.console import log, say_why_it_ends
+from perseus_ds.coordination.failure import concerns_all
+from perseus_ds.messages import PerseusError, one_line, user_message
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.table import read_profile
-from perseus_ds.rundir import check_writable
+from perseus_ds.rundir import check_writable, write_atomically
 from perseus_ds.runtime.simulation import profile_file
 
 if TYPE_CHECKING:
+    from perseus_ds.coordination.orders import Order
     from perseus_ds.runtime.session import RankSession
 
-__all__ = ["DISABLE_VARIABLE", "PerseusListener", "announce_straggler", "script_ended", "start"]
+__all__ = ["DISABLE_VARIABLE", "PerseusListener", "place_order", "script_ended", "start"]
 
 DISABLE_VARIABLE = "PERSEUS_DS_DISABLE"
 """Environment variable: 1 turns everything off."""
@@ -31,13 +34,13 @@ _listener: PerseusListener | None = None
 
 
 def start(config: Config | None) -> None:
-    """Install the patches once; a second call may bring the configuration that the first one lacked.
+    """Install the patches once; a second call may bring the missing configuration.
 
     Args:
-        config: The configuration; None: the framework's own configuration holds it, or Perseus stays off.
+        config: The configuration. None: the framework's own configuration holds it, or Perseus stays off.
 
     Raises:
-        PerseusError: A framework that is already imported is not supported, or the run directory is not writable.
+        PerseusError: An imported framework is not supported, or the run directory is not writable.
     """
     global _listener
     if os.environ.get(DISABLE_VARIABLE) == "1":
@@ -52,14 +55,14 @@ def start(config: Config | None) -> None:
         _listener.configure(config)
 
 
-def announce_straggler(pipeline: int, slowdown: float) -> None:
-    """Put a hint on the bus with this rank's next round; without effect while Perseus is off."""
+def place_order(order: Order) -> None:
+    """Put an order on the bus with one of this rank's next rounds; no effect while Perseus is off."""
     if _listener is not None and _listener.session is not None:
-        _listener.session.announce(pipeline, slowdown)
+        _listener.session.place(order)
 
 
 def script_ended() -> None:
-    """Say so where a script has come to its end and Perseus had nothing to do."""
+    """Tell the user if a script has ended and Perseus had nothing to do."""
     if _listener is not None:
         _listener.tell_if_idle()
 
@@ -68,8 +71,8 @@ class PerseusListener:
     """The listener of all patches, one per process.
 
     Attributes:
-        config: None until it is known.
-        session: None before the first iteration and once Perseus is off.
+        config: None until known.
+        session: None before the first iteration and after Perseus has ended for good.
     """
 
     def __init__(self) -> None:
@@ -77,6 +80,7 @@ class PerseusListener:
         self.session: RankSession | None = None
         self._earlier: Path | None = None
         self._off = False
+        self._resting = False  # after a failure, until the next iteration begins
         self._told_idle = False
         atexit.register(self._at_exit)
 
@@ -84,32 +88,37 @@ class PerseusListener:
         """Take the configuration; the first one counts.
 
         Raises:
-            PerseusError: The run directory cannot be written to, or a profile that it names is wrong.
+            PerseusError: The run directory is not writable, or a profile named in the configuration is wrong.
         """
         if self.config is None:
             _check_files(config)
             self.config = config
 
     def framework_configured(self, section: Any, source: str) -> None:
-        """Take the configuration from the framework's own, where no file was given.
+        """Take the configuration from the framework's own, if no file was given.
 
-        A wrong section ends the program with one line and exit code 2, before any training.
+        A wrong section ends the program before any training, with one line and exit code 2.
         """
         if section is None or self.config is not None:
             return
         try:
             self.configure(parse_config(section, source))
         except PerseusError as error:
-            if os.environ.get("RANK", "0") == "0":
-                print(f"perseus_ds: {error}", file=sys.stderr, flush=True)
+            say_why_it_ends(error)
             sys.exit(2)
 
+    def arguments_defined(self, parser: argparse.ArgumentParser) -> None:
+        """Add ``--perseus FILE``."""
+        from perseus_ds import add_config_arguments
+
+        add_config_arguments(parser)
+
     def checkpoint_saved(self, directory: str) -> None:
-        """Leave in a checkpoint's directory what a later run resumes from."""
+        """Store the data for a later run in the checkpoint's directory."""
         self._pass_on("save", Path(directory, "perseus_ds"))
 
     def checkpoint_loaded(self, directory: str) -> None:
-        """Remember where an earlier run may have left what it knew."""
+        """Remember the checkpoint: it may hold an earlier run's results."""
         self._earlier = Path(directory, "perseus_ds")
 
     def iteration_begin(self, topology: Topology, microbatches: int, training: bool) -> None:
@@ -123,10 +132,19 @@ class PerseusListener:
                 self.tell_if_idle()
                 return
             self._guarded(self._attach, topology)
+        self._resting = False
         self._pass_on("iteration_begin", microbatches, training)
+        if self._resting:
+            self._resting = False
+            self._pass_on("begin_alone")
+
+    def unhooked(self) -> None:
+        """Reset the clocks and turn off: the framework's hooks are gone."""
+        self._off = True
+        self._at_exit()
 
     def tell_if_idle(self) -> None:
-        """Say once why nothing is done: without a configuration, or because no pipeline was seen."""
+        """Say once why Perseus does nothing: no configuration, or no pipeline."""
         if self.session is None and not self._off and not self._told_idle:
             self._told_idle = True
             _say("not-configured" if self.config is None else "nothing-seen")
@@ -144,14 +162,14 @@ class PerseusListener:
         self._pass_on("iteration_end")
 
     def _pass_on(self, name: str, *arguments: Any) -> None:
-        if self.session is not None:
+        if self.session is not None and not self._resting:
             self._guarded(getattr(self.session, name), *arguments)
 
     def _guarded(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
             call(*arguments)
         except Exception as error:
-            self._switch_off(error)
+            self._failed(error)
 
     def _attach(self, topology: Topology) -> None:
         from perseus_ds.runtime.attach import attach
@@ -162,25 +180,32 @@ class PerseusListener:
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
 
-    def _switch_off(self, error: Exception) -> None:
-        """An error of ours: clocks reset, one message, and the training goes on without us, on all ranks."""
-        self._off = True
-        session, self.session = self.session, None
-        code = error.code if isinstance(error, PerseusError) else ""
-        # What another rank tells of itself need not be told by every rank.
-        heard = code == "failed-elsewhere" or isinstance(error, RemoteError)
-        if not heard or os.environ.get("RANK", "0") == "0":
-            log.error("%s", user_message("switched-off", cause=_cause(error), file=self._save_traceback(error)))
-        if session is not None:
-            if code != "failed-elsewhere":
-                self._quietly(session.fail)
-            self._quietly(session.close)
+    def _failed(self, error: Exception) -> None:
+        """Handle an error of Perseus: pause it, or end it for good, and print one message. Training goes on."""
+        self._resting = True
+        pauses = self._pause(error)
+        # What all ranks meet need not be told by every rank, and a pause is told by the rank that has caused it.
+        told_there = pauses and isinstance(error, PerseusError) and error.code == "failed-elsewhere"
+        if not told_there and (not concerns_all(error) or os.environ.get("RANK", "0") == "0"):
+            code = "paused" if pauses else "switched-off"
+            log.error("%s", user_message(code, cause=_cause(error), file=self._save_traceback(error)))
+        if not pauses:
+            self._off = True
+            self._at_exit()
+
+    def _pause(self, error: Exception) -> bool:
+        """Return whether Perseus may come back."""
+        try:
+            return self.session is not None and self.session.pause(error)
+        except Exception as another:
+            log.debug("while pausing: %s", one_line(another))
+            return False
 
     def _save_traceback(self, error: Exception) -> str:
-        """Keep for a bug report what is too long for a line; return where."""
+        """Write the traceback to a file for a bug report; return its path."""
         assert self.config is not None
         file = self.config.run_dir / f"error-rank-{os.environ.get('RANK', '0')}.txt"
-        self._quietly(lambda: file.write_text("".join(traceback.format_exception(error)), encoding="utf-8"))
+        self._quietly(lambda: write_atomically(file, "".join(traceback.format_exception(error))))
         return str(file)
 
     def _at_exit(self) -> None:
@@ -196,7 +221,7 @@ class PerseusListener:
 
 
 def _check_files(config: Config) -> None:
-    """Find mistakes that the YAML alone does not show, before anything trains."""
+    """Find errors that the YAML alone does not show, before any training."""
     if os.environ.get("RANK", "0") == "0":
         check_writable(config.run_dir)
     if config.profiling.profile is not None:
@@ -207,13 +232,13 @@ def _check_files(config: Config) -> None:
 
 
 def _say(code: str) -> None:
-    """Say on one rank what is true of all."""
+    """Print on one rank what holds for all."""
     if os.environ.get("RANK", "0") == "0":
         log.warning("%s", user_message(code))
 
 
 def _cause(error: Exception) -> str:
-    """Return what a message says of an error: a time-out of the bus by its name, others on one line."""
+    """Return the cause for a message: a bus timeout by its name, other errors on one line."""
     if isinstance(error, TimeoutError | FutureTimeout):
         return "the other ranks did not answer within bus_timeout_s"
     return one_line(error)

@@ -1,4 +1,4 @@
-"""What one rank has measured of its iterations: when they ran, what ran in them, what they cost."""
+"""The measurements of one rank's iterations: when they ran, which operations, how much energy."""
 
 from __future__ import annotations
 
@@ -9,52 +9,61 @@ from statistics import median
 
 import numpy as np
 
+from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
-from perseus_ds.profiling.energy import Span, spans_of
 from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.spans import Span, spans_of
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["Measurements", "curve_key", "instructions_of", "median_trace"]
+__all__ = ["KEPT_ITERATIONS", "Measurements", "curve_key", "instructions_of", "median_trace"]
+
+KEPT_ITERATIONS = 16
+"""Iterations kept once nothing is profiled any more: enough for the energy counter to catch up."""
+
+
+_EXPECTED_LIKE = 3  # iterations that tell what the next one will be like
 
 
 class Measurements:
-    """The measurements of one rank. Iterations are training iterations; evaluation is left out.
+    """The measurements of one rank. Iterations are training iterations, without evaluation.
 
     Attributes:
         samples: Changed points (monotonic seconds, joules) of the energy counter.
+        readings: SM clocks (monotonic seconds, MHz) as the driver shows them.
     """
 
     def __init__(self) -> None:
         self.samples: list[tuple[float, float]] = []
+        self.readings: list[tuple[float, int]] = []
         self._bounds_s: dict[int, tuple[float, float]] = {}
         self._recorded: dict[int, RecordedIteration] = {}
         self._evaluations: list[RecordedIteration] = []
 
     def lasted(self, iteration: int, begin_s: float, end_s: float) -> None:
-        """Note from when to when an iteration lasted, the time up to the next one included."""
+        """Record begin and end of an iteration, including the time up to the next one."""
         self._bounds_s[iteration] = (begin_s, end_s)
 
-    def recorded(self, number: int, iteration: RecordedIteration) -> None:
-        """Note what ran in a training iteration."""
-        self._recorded[number] = iteration
+    def recorded(self, iteration: RecordedIteration) -> None:
+        """Record the operations of a training iteration."""
+        self._recorded[iteration.iteration] = iteration
 
     def evaluated(self, iteration: RecordedIteration) -> None:
-        """Note what ran in an evaluation."""
+        """Record the operations of an evaluation."""
         self._evaluations.append(iteration)
 
     def latest(self) -> RecordedIteration | None:
-        """Return the newest training iteration whose operations are known."""
+        """Return the newest training iteration with known operations."""
         return self._recorded[max(self._recorded)] if self._recorded else None
 
     def time_s(self, iteration: int) -> float:
-        """Return how long an iteration lasted, in seconds; NaN when unknown."""
+        """Return the duration of an iteration in seconds; NaN when unknown."""
         begin_s, end_s = self._bounds_s.get(iteration, (0.0, float("nan")))
         return end_s - begin_s
 
     def energy_j(self, iteration: int) -> float:
-        """Return an iteration's energy by interpolation of the counter; NaN while the counter is behind."""
+        """Return an iteration's energy, interpolated from the counter; NaN until the counter has caught up."""
         bounds_s = self._bounds_s.get(iteration)
         if bounds_s is None or not self.samples or self.samples[-1][0] < bounds_s[1]:
             return float("nan")
@@ -64,19 +73,38 @@ class Measurements:
         return end_j - begin_j
 
     def _counter_j(self, at_s: float) -> float:
-        """Return the counter between two of its points."""
+        """Return the counter at a time between two of its points."""
         after = bisect_left(self.samples, at_s, lo=1, hi=len(self.samples) - 1, key=itemgetter(0))
         times_s, energies_j = zip(*self.samples[after - 1 : after + 1], strict=True)
         return float(np.interp(at_s, times_s, energies_j))
 
     def trace(self, iterations: Sequence[int], stage: int, pipeline: int) -> StageTrace:
-        """Return the median trace of some iterations; those that an exception has ended are left out."""
+        """Return the median trace of some iterations, without those ended by an exception."""
         whole = [iteration for iteration in iterations if iteration in self._recorded]
         time_s = median(self.time_s(iteration) for iteration in whole)
         return median_trace([self._recorded[iteration] for iteration in whole], time_s, stage, pipeline)
 
+    def expected_begins_s(self, clocks: IterationClocks) -> Sequence[float]:
+        """Return when the instructions of an iteration will begin, as in the latest ones with the same clocks.
+
+        Args:
+            clocks: Of the iteration.
+
+        Returns:
+            Median seconds from an iteration's begin; empty without such an iteration, or without planned clocks.
+        """
+        if not clocks.changes:
+            return ()
+        alike: list[list[float]] = []
+        for number in sorted(self._recorded, reverse=True)[:_EXPECTED_LIKE]:
+            instructions = instructions_of(self._recorded[number])
+            if tuple(timed.frequency_mhz for timed in instructions) != clocks.planned_mhz:
+                break
+            alike.append([timed.begin_s for timed in instructions])
+        return np.median(alike, axis=0).tolist() if alike else ()
+
     def spans(self, first: int, stage: int) -> list[Span]:
-        """Return the work of all iterations from ``first`` on, evaluation marked, in order of time."""
+        """Return the work of all iterations from ``first`` on, with evaluation marked, in order of time."""
         training = [iteration for number, iteration in self._recorded.items() if number >= first]
         begin_s = min((iteration.begin_s for iteration in training), default=0.0)
         between = [iteration for iteration in self._evaluations if iteration.begin_s >= begin_s]
@@ -84,7 +112,7 @@ class Measurements:
         return [span for iteration in in_order for span in spans_of(iteration, stage)]
 
     def forget_before(self, iteration: int) -> None:
-        """Drop what is no longer needed: a training of weeks must not fill the memory."""
+        """Drop old data: a training of weeks must not fill the memory."""
         for old in [number for number in self._recorded if number < iteration]:
             del self._recorded[old]
         for old in [number for number in self._bounds_s if number < iteration]:
@@ -93,6 +121,7 @@ class Measurements:
             oldest_s = min(begin_s for begin_s, _ in self._bounds_s.values()) - 1.0
             self._evaluations = [iteration for iteration in self._evaluations if iteration.begin_s >= oldest_s]
             self.samples = [sample for sample in self.samples if sample[0] >= oldest_s]
+            self.readings = [reading for reading in self.readings if reading[0] >= oldest_s]
 
 
 def instructions_of(iteration: RecordedIteration) -> list[TimedOperation]:
@@ -101,20 +130,20 @@ def instructions_of(iteration: RecordedIteration) -> list[TimedOperation]:
 
 
 def curve_key(stage: int, operation: Operation) -> CurveKey:
-    """Return the curve that an instruction of a stage belongs to."""
+    """Return the curve of a stage's instruction."""
     return CurveKey.of(Instruction.of(stage, operation))
 
 
 def median_trace(
     iterations: Sequence[RecordedIteration], iteration_time_s: float, stage: int, pipeline: int
 ) -> StageTrace:
-    """Return the trace whose begins and ends are the medians of several iterations'.
+    """Return the trace with the median begins and ends of several iterations.
 
     Args:
-        iterations: At least one; those that ran other operations than the last one are left out.
-        iteration_time_s: Goes into the trace.
-        stage: Goes into the trace.
-        pipeline: Goes into the trace.
+        iterations: At least one; those with other operations than the last one are ignored.
+        iteration_time_s: Copied into the trace.
+        stage: Copied into the trace.
+        pipeline: Copied into the trace.
     """
     last = iterations[-1]
     program = [timed.operation for timed in last.operations]

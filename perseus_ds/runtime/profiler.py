@@ -1,50 +1,34 @@
-"""One rank's online profiling: the sweep over the clocks in live training, and what comes out of it."""
+"""One rank's online profiling: the sweep over the clocks in live training, and its estimates."""
 
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from perseus_ds.config import ProfilingConfig
+from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.pipeline.clocks import IterationClocks
-from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.worker import AttributionWorker
 from perseus_ds.runtime.measurement import Measurements, curve_key
 
-__all__ = ["Profiler", "StageReport"]
-
-
-@dataclass(frozen=True)
-class StageReport:
-    """What one rank hands in for planning.
-
-    Attributes:
-        topology: Who reports.
-        trace: Its median baseline iteration.
-        attribution: Its profile.
-    """
-
-    topology: Topology
-    trace: StageTrace
-    attribution: Attribution
+__all__ = ["Profiler"]
 
 
 class Profiler:
-    """The sweep of one rank, and the estimates it is steered by.
+    """The sweep of one rank, and the estimates that steer it.
 
     Args:
         config: Mode and bounds of the sweep.
-        topology: Where this rank stands.
-        measurements: Filled by the rank as the training goes on.
+        topology: Position of this rank.
+        measurements: The rank adds to them during the training.
         trace: The median baseline iteration.
-        order: Instructions of an iteration in program order.
         clocks_mhz: Supported clocks, descending.
         switch_latency_s: From a clock request to the new clock, the same on the tensor-parallel ranks of a stage.
-        instruction_s: Mean duration of an instruction at the highest clock, roughly, the same on all ranks.
-        first_iteration: First one that may be used: after the warm-up.
+        instruction_s: Rough mean duration of an instruction at the highest clock, the same on all ranks.
+        first_iteration: First usable one: after the warm-up.
     """
 
     def __init__(
@@ -53,7 +37,6 @@ class Profiler:
         topology: Topology,
         measurements: Measurements,
         trace: StageTrace,
-        order: list[Operation],
         clocks_mhz: tuple[int, ...],
         switch_latency_s: float,
         instruction_s: float,
@@ -68,7 +51,7 @@ class Profiler:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="perseus_ds-profiler")
         self._worker = AttributionWorker()
         self._sweep = Sweep(
-            [curve_key(topology.stage, operation) for operation in order],
+            [curve_key(topology.stage, one.operation) for one in trace.operations if one.operation.kind.is_instruction],
             clocks_mhz,
             config,
             settle_s=switch_latency_s,
@@ -77,7 +60,7 @@ class Profiler:
 
     @property
     def done(self) -> bool:
-        """Whether this rank's sweep has all it wants."""
+        """Whether this rank's sweep is complete."""
         return self._sweep.done
 
     @property
@@ -86,9 +69,9 @@ class Profiler:
         return self._sweep.iterations
 
     def next_clocks(self) -> IterationClocks:
-        """Return the next iteration's clocks, steered by the newest estimates that are ready. Never waits.
+        """Return the next iteration's clocks, steered by the newest available estimates. Never waits.
 
-        In a longer iteration than the baseline's, instructions beyond that one's end run at its last clock.
+        In an iteration longer than the baseline, instructions beyond the baseline's end run at its last clock.
         """
         if self._estimating is not None and self._estimating.done():
             if self._estimating.exception() is None:
@@ -102,7 +85,7 @@ class Profiler:
         return IterationClocks(clocks_mhz[-1], clocks_mhz)
 
     def report(self) -> StageReport:
-        """Return the profile. Takes up to seconds: call it off the trainer's thread.
+        """Return the profile. Takes up to seconds: call it off the trainer thread.
 
         Raises:
             PerseusError: The energy counter did not move.
@@ -114,4 +97,5 @@ class Profiler:
 
     def _attribute(self) -> Attribution:
         spans = self._measurements.spans(self._first_iteration, self._topology.stage)
-        return self._worker.attribute(spans, list(self._measurements.samples), self._switch_latency_s)
+        measured = self._measurements
+        return self._worker.attribute(spans, measured.samples, self._switch_latency_s, measured.readings)

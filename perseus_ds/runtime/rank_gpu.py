@@ -1,36 +1,47 @@
-"""A rank's GPU: the clock keeper, the timer and, where GPUs are simulated, the work they do."""
+"""A rank's GPU: the clock keeper, the timer and, on simulated GPUs, their work."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
-from perseus_ds.config import Config
+from perseus_ds.config import Config, DeviceConfig
 from perseus_ds.console import log
+from perseus_ds.coordination.failure_limit import FailureLimit
 from perseus_ds.device.clock_keeper import ClockKeeper, KeeperUpdate
-from perseus_ds.device.clock_statistics import ClockStatistics
+from perseus_ds.device.clock_statistics import ClockStatistics, held_clock_mhz
+from perseus_ds.pipeline.clocks import UNLOCKED, USUAL_JITTER, IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.recorder import Timer
 from perseus_ds.profiling.timers import CudaTimer, HostTimer
+from perseus_ds.runtime.lasting_keeper import LastingKeeper
 from perseus_ds.runtime.simulation import Simulation
 
 __all__ = ["RankGpu"]
 
+_READINGS_PER_ITERATION = 20
+_CALMEST_POLL_S = 1.0
+
 
 class RankGpu:
-    """What a rank measures with and acts through.
+    """A rank's access to its GPU, for measuring and for setting clocks.
 
     Args:
         config: The whole configuration.
-        topology: Where this rank stands.
+        topology: Position of this rank.
 
     Attributes:
         gpu_name: Model of the GPU.
-        clocks_mhz: Clocks that may be asked for, descending.
+        clocks_mhz: Supported clocks, descending.
         sets_clocks: False when clocks are only observed.
         driver_version: NVIDIA driver.
-        throttled_s: How long, up to the samples update last, the driver said that something holds the clock down.
+        power_limit_w: Enforced power limit.
+        readings: (monotonic seconds, MHz) of the SM clock, from the samples drained last.
+        throttled_s: Time of throttling reported by the driver, up to the latest samples.
+        held_mhz: Clock that the throttled GPU was held at, from the samples drained last; 0: none.
         switch_latency_s: Calibrated time from a clock request to the new clock.
+        default_clocks: Clocks of iterations without a plan: those that the GPU has without Perseus.
         timer: Marks begins and ends of operations.
 
     Raises:
@@ -40,35 +51,46 @@ class RankGpu:
     def __init__(self, config: Config, topology: Topology) -> None:
         self._simulation = Simulation(config.simulator, config.run_dir, topology) if config.simulator else None
         uuid, cuda_index = self._device()
-        self._keeper = ClockKeeper.start(
+        observes = {"backend": "observe"} if config.mode == "observe" else {}
+        start = partial(
+            ClockKeeper.start,
             cuda_index,
             uuid=uuid,
-            backend="observe" if config.mode == "observe" else config.device.backend,
-            zeusd_address=config.device.zeusd_address,
-            counter_poll_s=config.device.counter_poll_s,
-            min_switch_interval_s=config.device.min_switch_interval_s,
-            calibrate=True,
+            device=config.device.model_copy(update=observes),
             cache_dir=config.profiling.cache_dir,
         )
+        limit = FailureLimit(config.rejoin.attempts, config.rejoin.within_s)
+        self._keeper = LastingKeeper(lambda calibrate: start(calibrate=calibrate), limit)
         info = self._keeper.info
         self._rank = topology.rank
+        self._poll_s = config.device.counter_poll_s
         self._statistics = ClockStatistics()
         self.gpu_name = info.name
         self.driver_version = info.driver_version
+        self.power_limit_w = info.power_limit_w
+        self.readings: list[tuple[float, int]] = []
         self.throttled_s = 0.0
+        self.held_mhz = 0
         self.clocks_mhz = info.supported_clocks_mhz
         self.sets_clocks = info.sets_clocks
         self.backend_reason = f"{info.backend}: {info.reason}"
         self.switch_latency_s = max(info.calibration.switch_latencies_s, default=0.0)
-        self.timer: Timer = HostTimer() if self._simulation or not _on_cuda() else CudaTimer()
+        self.default_clocks = self._default_clocks(config.device)
+        self.timer = self._timer()
+        self._released = False
 
     @property
     def max_mhz(self) -> int:
         """The highest clock."""
         return self.clocks_mhz[0]
 
+    @property
+    def has_keeper(self) -> bool:
+        """Whether a clock keeper is alive."""
+        return self._keeper.alive
+
     def describe(self) -> dict[str, Any]:
-        """Return what the report says of this GPU."""
+        """Return the report's description of this GPU."""
         return {
             "name": self.gpu_name,
             "driver_version": self._keeper.info.driver_version,
@@ -78,54 +100,117 @@ class RankGpu:
             "counter_period_s": self._keeper.info.calibration.counter_period_s,
         }
 
-    def set_mhz(self, mhz: int) -> None:
-        """Ask for a clock; returns at once."""
-        self._keeper.set_mhz(mhz)
+    def set_mhz(self, mhz: int, not_before_s: float = 0.0) -> None:
+        """Request a clock or ``UNLOCKED`` for a time, 0 for now; returns at once. See ``ClockKeeper.set_mhz``."""
+        if self._released:
+            mhz, not_before_s = self.default_clocks.requested(0), 0.0
+        if mhz == UNLOCKED:
+            self._keeper.reset_clocks()
+        else:
+            self._keeper.set_mhz(mhz, not_before_s)
+
+    def release_clocks(self) -> None:
+        """Request the default clocks, and from now on nothing else; abandon the iteration on a simulated GPU."""
+        self._released = True
+        self.set_mhz(UNLOCKED)
+        if self._simulation:
+            self._simulation.close()
+
+    def take_clocks(self) -> None:
+        """Request clocks again."""
+        self._released = False
+
+    def latency_s(self, mhz: int) -> float:
+        """Return the time from a request to a clock, as seen on this GPU, else as calibrated."""
+        return self._statistics.latency_s(mhz, self._keeper.info.calibration.switch_latency_s)
+
+    @property
+    def switch_jitter_s(self) -> float:
+        """Standard deviation of ``latency_s``, as seen on this GPU; at first a usual one."""
+        return self._statistics.jitter_s(USUAL_JITTER * self._keeper.info.calibration.switch_latency_s)
+
+    def watch_calmly(self, iteration_s: float) -> None:
+        """Read counter and clocks less often: enough for the energy of whole iterations.
+
+        Args:
+            iteration_s: Duration of an iteration.
+        """
+        calm_s = min(iteration_s / _READINGS_PER_ITERATION, _CALMEST_POLL_S)
+        self._keeper.set_pace(max(self._poll_s, calm_s))
+        self._statistics.times_switches = False
 
     def drain_samples(self) -> list[tuple[float, float]]:
         """Return the changed points (monotonic seconds, joules) of the energy counter since the last call."""
         before_s = self._statistics.throttled_s
         update = self._take(self._keeper.drain())
         self.throttled_s = self._statistics.throttled_s - before_s
+        self.held_mhz = held_clock_mhz(update.samples)
+        self.readings = [(sample.time_s, sample.sm_clock_mhz) for sample in update.samples]
         return [(sample.time_s, sample.energy_j) for sample in update.samples]
 
-    def iteration_begins(self, iteration: int) -> None:
-        """Let what is to happen to simulated GPUs happen."""
+    def iteration_begins(self, iteration: int | None) -> None:
+        """Let scheduled throttling and faults of simulated GPUs begin and end.
+
+        Args:
+            iteration: Number of the training iteration; None: an evaluation.
+        """
         if self._simulation:
             self._simulation.iteration_begins(iteration)
 
     def operation_begin(self, operation: Operation) -> None:
-        """A simulated GPU starts to work."""
-        if self._simulation and operation.kind.is_instruction:
-            self._simulation.begin(operation)
+        """Enqueue the operation on a simulated GPU."""
+        if self._simulation:
+            self._simulation.operation_begin(operation)
 
     def operation_end(self, operation: Operation) -> None:
-        """The instruction lasts as long as the simulated GPU needs for it."""
-        if self._simulation and operation.kind.is_instruction:
-            self._simulation.workload.finish()
+        """Wait for a simulated GPU where the framework would."""
+        if self._simulation:
+            self._simulation.operation_end(operation)
+
+    def iteration_ends(self) -> None:
+        """Wait for a simulated GPU as training loops do after an iteration."""
+        if self._simulation:
+            self._simulation.iteration_ends()
 
     def close(self) -> ClockStatistics:
         """Reset the clocks and end the keeper.
 
         Returns:
-            How well the driver did what it was asked for.
+            Statistics of the driver's response to clock requests.
         """
         self._take(self._keeper.close())
+        if self._simulation:
+            self._simulation.close()
         if isinstance(self.timer, CudaTimer):
             self.timer.close()
         return self._statistics
 
+    def _default_clocks(self, device: DeviceConfig) -> IterationClocks:
+        """Return the default clocks: under load, a GPU without a lock runs at its highest."""
+        if device.restore_mhz is not None:
+            lock_mhz = device.restore_mhz
+            mhz = next((mhz for mhz in self.clocks_mhz if mhz <= lock_mhz), self.clocks_mhz[-1])
+            return IterationClocks(mhz, locked=False)
+        # Without a lock the GPU would exceed the site's highest clock.
+        return IterationClocks(self.max_mhz, locked=device.max_mhz is not None)
+
     def _take(self, update: KeeperUpdate) -> KeeperUpdate:
-        """Count what the keeper says, and pass its messages on."""
+        """Count the keeper's records, and pass on its messages."""
         self._statistics.add(update)
         for line in update.notices:
             log.warning("rank %d: %s", self._rank, line)
         return update
 
+    def _timer(self) -> Timer:
+        """Return the timer for this rank's device."""
+        if self._simulation:
+            return CudaTimer(self._simulation.new_event)
+        return CudaTimer() if _on_cuda() else HostTimer()
+
     def _device(self) -> tuple[str | None, int]:
         """Return UUID and CUDA index of this rank's device."""
         if self._simulation:
-            return self._simulation.workload.gpu.uuid, 0
+            return self._simulation.gpu.uuid, 0
         if _on_cuda():
             import torch
 

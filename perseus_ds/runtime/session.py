@@ -1,18 +1,16 @@
-"""One rank's life under Perseus: warm up, measure the baseline, profile, plan, enforce, and replan.
+"""One rank under Perseus: at the begin of every iteration it collects, hears the others, decides, reports, acts.
 
-Every decision is taken at the begin of an iteration from what all ranks have agreed on, so that all ranks
-take it at the same iteration. What was measured in iteration i is posted at the begin of i + 1 and acted on
-at the begin of i + 2: the bus has a whole iteration to do its work.
+Every decision follows from values that all ranks share, so all ranks take it at the same iteration. A measurement of
+iteration i is posted at the begin of i + 1 and takes effect at the begin of i + 2. The bus has a whole iteration for
+its work.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,280 +18,246 @@ import numpy as np
 from perseus_ds.config import Config
 from perseus_ds.console import log
 from perseus_ds.coordination.bus import Bus
-from perseus_ds.coordination.control import ControlFile
+from perseus_ds.coordination.decision import Decision, IterationInput
+from perseus_ds.coordination.events import (
+    CheckpointSaved,
+    EndedForGood,
+    Event,
+    JobEnded,
+    OrderSent,
+    PlansAdopted,
+    RanksBack,
+    RanksLost,
+)
+from perseus_ds.coordination.failure import concerns_all
 from perseus_ds.coordination.guard import cautious_mhz
-from perseus_ds.coordination.plan_table import PlanTable
+from perseus_ds.coordination.orders import Order, OrderBox
+from perseus_ds.coordination.phase_controller import PhaseController
+from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.rounds import RankStatus, RoundResult
-from perseus_ds.coordination.straggler import stage_slowdown
-from perseus_ds.messages import PerseusError
+from perseus_ds.messages import PerseusError, one_line
 from perseus_ds.pipeline.clocks import IterationClocks
-from perseus_ds.pipeline.events import Operation, Topology
-from perseus_ds.pipeline.trace import StageTrace
-from perseus_ds.profiling.recorder import RecordedIteration, Recorder
-from perseus_ds.profiling.timers import late_switches
-from perseus_ds.report.metrics_writer import MetricsWriter
-from perseus_ds.report.run_recorder import RunRecorder
-from perseus_ds.report.run_stats import Phase
-from perseus_ds.runtime.frequency_controller import FrequencyController
-from perseus_ds.runtime.measurement import Measurements, curve_key, instructions_of
-from perseus_ds.runtime.phase_controller import PhaseController
-from perseus_ds.runtime.profiler import Profiler
-from perseus_ds.runtime.rank_gpu import RankGpu
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.runtime.comeback import Comeback
+from perseus_ds.runtime.meter import RankMeter
+from perseus_ds.runtime.request_executor import RequestExecutor
 
-__all__ = ["RankSession"]
+__all__ = ["RankSession", "Subscriber"]
 
-# Iterations kept once nothing is profiled any more: enough for the energy counter to catch up.
-_REMEMBERED = 16
+_BUS_IS_SILENT = ("failed-elsewhere", "round-overdue")
+
+Subscriber = Callable[[Event], None]
+"""Receives every event, in order, on the trainer thread; must not wait."""
 
 
 class RankSession:
     """One rank from its first iteration on.
 
-    Its methods are called on the trainer's thread and never wait for the GPU.
+    The trainer thread calls its methods; they never wait for the GPU.
 
     Args:
         config: The whole configuration, the same on all ranks.
-        topology: Where this rank stands.
-        bus: Its end of the control bus.
-        rank_gpu: Its GPU, clock keeper and timer.
-        phases: Decides.
-        switch_latency_s: From a clock request to the new clock on the slowest GPU that shares this one's instructions.
-        run_recorder: On the coordinating rank, who writes.
-        control: On the coordinating rank, the operators' control file.
-        meter: On ranks that write metrics, what writes them.
+        bus: This rank's end of the control bus.
+        meter: Measures and sets the clocks.
+        controller: Decides.
+        executor: Carries out the controller's requests.
+        orders: Orders of the program, and on the coordinating rank of an operator.
+        subscribers: Writers of log, files and metrics.
+        comeback: The way back after a failure; None: there is none.
     """
 
     def __init__(
         self,
         config: Config,
-        topology: Topology,
         bus: Bus,
-        rank_gpu: RankGpu,
-        phases: PhaseController,
-        switch_latency_s: float,
-        run_recorder: RunRecorder | None,
-        control: ControlFile | None = None,
-        meter: MetricsWriter | None = None,
+        meter: RankMeter,
+        controller: PhaseController,
+        executor: RequestExecutor,
+        orders: OrderBox,
+        subscribers: Sequence[Subscriber] = (),
+        comeback: Comeback | None = None,
     ) -> None:
         self._config = config
-        self._topology = topology
+        self._topology = meter.topology
         self._bus = bus
-        self._gpu = rank_gpu
-        self._phases = phases
-        self._switch_latency_s = switch_latency_s
-        self._run_recorder = run_recorder
-        self._frequencies = FrequencyController(rank_gpu.set_mhz)
-        self._recorder = Recorder(rank_gpu.timer, self._frequencies.instruction_ended)
-        self._measurements = Measurements()
+        self._meter = meter
+        self._controller = controller
+        self._executor = executor
+        self._orders = orders
+        self._subscribers = subscribers
+        self._comeback = comeback
         self._iteration = -1
-        self._begin_s: float | None = None
+        self._first = 0
         self._round: Future[np.ndarray] | None = None
-        self._order: list[Operation] = []
-        self._switches = 0
-        self._late_switches = 0
-        self._under_way: deque[tuple[int, Mapping[int, float]]] = deque()
-        self._open = False
-        self._control = control
-        self._metrics_writer = meter
-        self._announcements: deque[tuple[int, float]] = deque()
         self._waited_s = 0.0
-        self._least_iteration_s = math.inf
+        self._sent: Order | None = None
 
-    def announce(self, pipeline: int, slowdown: float) -> None:
-        """Tell all ranks with one of the next rounds that a pipeline is, or is no longer, slow."""
-        self._announcements.append((pipeline, slowdown))
+    def place(self, order: Order) -> None:
+        """Send an order to all ranks with one of the next rounds."""
+        self._orders.place(order)
 
     def save(self, folder: Path) -> None:
-        """Leave in a checkpoint's folder what a later run resumes from."""
-        if self._run_recorder is not None:
-            self._run_recorder.save(folder)
+        """Store the data for a later run in a checkpoint's folder."""
+        self._emit(CheckpointSaved(folder))
 
     def iteration_begin(self, microbatches: int, training: bool) -> None:
-        """Close the iteration before; decide on this one, and ask for its first clock.
+        """Close the previous iteration, decide on this one, and request its first clock.
 
         Raises:
             PerseusError: Another rank has failed, or an answer of the bus is overdue.
         """
         now_s = time.monotonic()
-        if self._begin_s is not None:
-            self._measurements.lasted(self._iteration, self._begin_s, now_s)
-            self._begin_s = None
-        if self._open:  # an exception has ended it, and the user's loop goes on: nothing will come of it
-            self._under_way.pop()
-            self._open = False
+        self._meter.iteration_over(now_s)
         if not training:
-            self._frequencies.hold(self._gpu.max_mhz)
-            self._recorder.iteration_begin()
+            self._meter.evaluation_begins()
             return
         self._iteration += 1
-        self._begin_s = now_s
-        self._gpu.iteration_begins(self._iteration)
+        self._meter.gpu.iteration_begins(self._iteration)
+        if self._comeback is not None and self._comeback.under_way and not self._comes_back(self._comeback):
+            self.begin_alone()
+            return
         self._collect()
-        if round_result := self._consult():
-            if self._run_recorder is not None:
-                self._run_recorder.round_result(round_result)
-            if self._metrics_writer is not None:
-                self._metrics_writer.round_result(round_result, self._phases.plans, self._phases.t_prime_s)
-            self._least_iteration_s = min(self._least_iteration_s, round_result.iteration_time_s)
-            self._take(round_result)
-        if self._phases.profiling_due(self._iteration):
-            self._phases.begin_profiling(self._profiler())
-        else:
-            self._phases.baseline_begins(self._iteration)
-        self._phases.begins(microbatches, partial(self._recent_trace, self._iteration))
-        clocks = self._clocks(microbatches)
-        self._switches = clocks.switches
-        self._frequencies.begin(clocks)
-        self._under_way.append((self._iteration, self._frequencies.requested_s))
-        self._open = True
-        self._recorder.iteration_begin(clocks)
-        if self._run_recorder is not None:
-            self._run_recorder.iteration(self._iteration, self._phases.phase, self._phases.plans, microbatches)
-        if self._metrics_writer is not None:
-            self._metrics_writer.iteration(self._iteration, self._phases.phase)
+        round_result = self._read_round()
+        arrived = self._executor.channel.collect()
+        status = self._status()
+        decision = self._controller.decide(IterationInput(self._iteration, microbatches, round_result, arrived))
+        self._emit(*decision.events)
+        self._act(decision, status, now_s)
+
+    def begin_alone(self) -> None:
+        """Begin the iteration without the others, at the default clocks."""
+        self._meter.collect()
+        self._meter.forget(self._iteration)
+        self._meter.iteration_begins(self._iteration, time.monotonic(), self._meter.gpu.default_clocks)
 
     def operation_begin(self, operation: Operation) -> None:
         """Mark the operation's begin."""
-        self._recorder.operation_begin(operation)
-        self._gpu.operation_begin(operation)
+        self._meter.operation_begin(operation)
 
     def operation_end(self, operation: Operation) -> None:
-        """Mark the operation's end; the next clock is asked for once it is reached."""
-        self._gpu.operation_end(operation)
-        self._recorder.operation_end(operation)
+        """Mark the operation's end; the next clock is requested once the device reaches it."""
+        self._meter.operation_end(operation)
 
     def iteration_end(self) -> None:
         """Mark the schedule's end."""
-        self._recorder.iteration_end()
-        self._open = False
+        self._meter.iteration_end()
 
-    def fail(self) -> None:
-        """Tell the other ranks, as far as the bus still works, that Perseus must go off."""
-        self._bus.post(RankStatus(self._iteration, failed=1.0 + self._topology.rank).row())
+    def pause(self, error: Exception) -> bool:
+        """Leave the others after a failure: reset the clocks, and go on alone until all ranks come back.
+
+        Args:
+            error: The failure.
+
+        Returns:
+            False if this ends Perseus for good; then ``close`` has to follow.
+        """
+        gpu, cause = self._meter.gpu, one_line(error)
+        gpu.release_clocks()
+        if not (isinstance(error, PerseusError) and error.code in _BUS_IS_SILENT):
+            self._bus.post(RankStatus(self._iteration, failed=1.0 + self._topology.rank).row())
+        if not concerns_all(error):  # whatever it was: what it has left behind is not used any more
+            self._meter = RankMeter(gpu, self._topology)
+        self._bus.close()
+        overdue = isinstance(error, PerseusError) and error.code == "round-overdue"
+        patience_s = 0.0 if overdue else self._config.bus_timeout_s
+        left = self._bus, self._controller, self._iteration
+        lasts = self._comeback is None or not self._comeback.leave(*left, patience_s, cause)
+        self._emit((EndedForGood if lasts else RanksLost)(self._iteration, cause))
+        return not lasts
 
     def close(self) -> None:
-        """Reset the clocks, write what is left to write."""
-        clocks = self._gpu.close()
-        if self._control is not None:
-            self._control.close()
-        if self._run_recorder is not None:
-            self._run_recorder.close(self._phases.phase, clocks.to_json())
+        """Reset the clocks and finish writing."""
+        clocks = self._meter.gpu.close()
+        self._orders.close()
         self._bus.close()
+        if self._comeback is not None:
+            self._comeback.close()
+        self._emit(JobEnded(self._controller.phase, clocks.to_json()))
 
-    def _take(self, round_result: RoundResult) -> None:
-        """Act on what all ranks have said."""
-        before = self._phases.table
-        self._phases.take(round_result, self._iteration)
-        table = self._phases.table
-        if self._metrics_writer is not None and before is not None and table is not None and table is not before:
-            self._metrics_writer.replanned(table.max_energy_j / before.max_energy_j)
+    def _comes_back(self, comeback: Comeback) -> bool:
+        """Return whether all ranks go on together with this iteration; then take the new bus, and the common core."""
+        if (offer := comeback.begins(self._iteration)) is None:
+            return False
+        self._bus, self._controller, self._round = offer.bus, offer.core, None
+        self._executor = comeback.executor(offer, self._meter)
+        self._first = self._iteration
+        self._meter.gpu.take_clocks()
+        self._emit(RanksBack(self._iteration))
+        return True
 
     def _collect(self) -> None:
-        """Take in what has been measured since the last iteration."""
-        self._measurements.samples += self._gpu.drain_samples()
-        self._late_switches = 0
-        for finished in self._recorder.finished():
-            if finished.training:
-                number, requested_s = self._under_way.popleft()
-                self._measurements.recorded(number, finished)
-                self._late_switches += _late(finished, requested_s)
-            else:
-                self._measurements.evaluated(finished)
-        if latest := self._measurements.latest():
-            self._order = [timed.operation for timed in instructions_of(latest)]
-            if not self._order:
-                raise PerseusError("hooks-silent", framework=self._topology.framework)
-        needed = self._config.warmup_iterations + self._config.baseline_iterations
-        if self._phases.phase not in (Phase.PROFILING, Phase.SOLVING) and self._iteration > needed:
-            self._measurements.forget_before(self._iteration - _REMEMBERED)
+        """Read the measurements since the last iteration."""
+        self._meter.collect()
+        needed = self._first + self._config.warmup_iterations + self._config.baseline_iterations
+        if self._controller.phase not in (Phase.PROFILING, Phase.SOLVING) and self._iteration > needed:
+            self._meter.forget(self._iteration)
 
-    def _consult(self) -> RoundResult | None:
-        """Return what all ranks said in the round before, and post this rank's part of the next one."""
-        round_result = None
-        if self._round is not None:
-            begin_s = time.monotonic()
-            round_result = RoundResult(self._round.result(self._config.bus_timeout_s), self._topology.stages)
-            self._waited_s = time.monotonic() - begin_s
-            if round_result.failed_rank is not None:
-                raise PerseusError("failed-elsewhere", ranks=f"rank {round_result.failed_rank}")
-        if self._iteration > 0:
-            self._round = self._bus.post(self._signal().row())
+    def _read_round(self) -> RoundResult | None:
+        """Return the result of the previous round."""
+        if self._round is None:
+            return None
+        begin_s, timeout_s = time.monotonic(), self._config.bus_timeout_s
+        try:
+            rows = self._round.result(timeout_s)
+        except Exception as error:
+            raise PerseusError("round-overdue", timeout_s=timeout_s) from error
+        round_result = RoundResult(rows, self._topology.stages)
+        self._waited_s = time.monotonic() - begin_s
+        self._orders.heard(round_result.orders)
         return round_result
 
-    def _signal(self) -> RankStatus:
-        """Return what this rank has to say about the iteration that has just ended."""
-        ended = self._iteration - 1
-        profiler = self._phases.profiler
-        pipeline, slowdown = self._next_announcement() or (float("nan"), float("nan"))
-        energy_j = self._measurements.energy_j(ended - 1)
+    def _status(self) -> RankStatus:
+        """Return this rank's status for the iteration that has just ended."""
+        ended, meter, profiler = self._iteration - 1, self._meter, self._executor.profiler
+        energy_j = meter.measurements.energy_j(ended - 1)
+        health = meter.health(self._controller.table)
         log.debug("rank %d: iteration %d: used %.3f J", self._topology.rank, ended - 1, energy_j)
-        return RankStatus(
+        status = RankStatus(
             iteration=ended,
-            iteration_time_s=self._measurements.time_s(ended),
+            iteration_time_s=meter.measurements.time_s(ended),
             energy_j=energy_j,
-            version=self._phases.held_version(),
+            version=self._executor.channel.version,
             profiled=float(profiler is not None and profiler.done),
-            switches=self._switches,
-            late_switches=self._late_switches,
+            switches=meter.switches,
+            late_switches=meter.late_switches,
             waited_s=self._waited_s,
-            hint_pipeline=pipeline,
-            hint_slowdown=slowdown,
-            slowdown=self._slowdown(self._phases.table) if self._phases.table else 1.0,
-            throttled_s=self._gpu.throttled_s,
+            keeperless=float(not meter.gpu.has_keeper),
+            slowdown=health.slowdown,
+            throttled_s=meter.gpu.throttled_s,
+            ceiling=-health.ceiling_mhz or -math.inf,
         )
+        if (order := self._orders.top()) is None:
+            return status
+        if order is not self._sent:
+            self._sent = order
+            self._emit(OrderSent(self._iteration, order))
+        return status.with_order(order)
 
-    def _next_announcement(self) -> tuple[int, float] | None:
-        """Return what the program, or else the control file, has announced and nobody has been told yet."""
-        if self._announcements:
-            return self._announcements.popleft()
-        return self._control.next_announcement() if self._control is not None else None
+    def _emit(self, *events: Event) -> None:
+        for event in events:
+            for subscriber in self._subscribers:
+                subscriber(event)
 
-    def _slowdown(self, table: PlanTable) -> float:
-        """Return measured over expected instruction time in the latest iteration."""
-        latest, peers = self._measurements.latest(), table.of(self._topology.pipeline)
-        return stage_slowdown(
-            (timed.duration_s, peers.expected_s(curve_key(self._topology.stage, timed.operation), timed.frequency_mhz))
-            for timed in (instructions_of(latest) if latest else ())
-        )
+    def _act(self, decision: Decision, status: RankStatus, now_s: float) -> None:
+        """Post this rank's status, pass on the requests, and begin the iteration."""
+        if self._iteration > 0:
+            self._round = self._bus.post(status.row())
+        for event in decision.events:
+            if isinstance(event, PlansAdopted):  # all is profiled
+                self._meter.gpu.watch_calmly(event.table.max_time_s)
+        for request in decision.requests:
+            self._executor.execute(request, self._iteration)
+        self._meter.iteration_begins(self._iteration, now_s, self._clocks(decision))
 
-    def _profiler(self) -> Profiler:
-        """Return the sweep. Ranks that share instructions must choose alike: what it is told is agreed on."""
-        first, topology = self._config.warmup_iterations, self._topology
-        slots = len(self._order) + 2 * (topology.stages - 1)  # of 1F1B, roughly those of any schedule
-        baseline = range(first, first + self._config.baseline_iterations)
-        return Profiler(
-            self._config.profiling,
-            topology,
-            self._measurements,
-            self._measurements.trace(baseline, topology.stage, topology.pipeline),
-            self._order,
-            self._gpu.clocks_mhz,
-            self._switch_latency_s,
-            self._least_iteration_s / slots,
-            first,
-        )
-
-    def _recent_trace(self, iteration: int) -> StageTrace:
-        """Return the median trace of iterations just before this one; the last may not be known yet."""
-        count = min(self._config.baseline_iterations, _REMEMBERED // 2)
-        recent = range(iteration - 1 - count, iteration - 1)
-        return self._measurements.trace(recent, self._topology.stage, self._topology.pipeline)
-
-    def _clocks(self, microbatches: int) -> IterationClocks:
+    def _clocks(self, decision: Decision) -> IterationClocks:
         """Return the clocks of the iteration that begins."""
-        if self._phases.phase is Phase.PROFILING and self._phases.profiler is not None:
-            return self._phases.profiler.next_clocks()
-        highest = IterationClocks(self._gpu.max_mhz)
-        table, plan = self._phases.table, self._phases.plan
-        if table is None or plan is None or table.microbatches != microbatches:
-            return highest
+        if decision.phase is Phase.PROFILING and self._executor.profiler is not None:
+            return self._executor.profiler.next_clocks()
+        gpu = self._meter.gpu
+        if not decision.plans:
+            return gpu.default_clocks
+        plan = decision.plans[self._topology.pipeline]
         planned = tuple(plan.clocks_mhz[self._topology.stage].values())
-        if caution := self._phases.caution:
-            planned = tuple(cautious_mhz(mhz, self._gpu.clocks_mhz, caution) for mhz in planned)
-        return IterationClocks(self._gpu.max_mhz, planned)
-
-
-def _late(iteration: RecordedIteration, requested_s: Mapping[int, float]) -> int:
-    """Return how many clocks were asked for after their instruction had begun."""
-    begins_s = [iteration.begin_s + timed.begin_s for timed in instructions_of(iteration)]
-    return late_switches({index: at_s for index, at_s in requested_s.items() if index < len(begins_s)}, begins_s)
+        if caution := decision.caution:
+            planned = tuple(cautious_mhz(mhz, gpu.clocks_mhz, caution) for mhz in planned)
+        return IterationClocks(gpu.max_mhz, planned)

@@ -1,1 +1,1 @@
-"""Virtual GPUs beneath pynvml, for machines without any: the driver is simulated, nothing above it."""
+"""Virtual GPUs beneath pynvml, for machines without GPUs: only the driver is simulated."""

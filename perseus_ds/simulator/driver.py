@@ -1,7 +1,7 @@
-"""NVML's C functions, answered by virtual GPUs: an object that takes the place of ``pynvml.nvmlLib``.
+"""NVML's C functions on virtual GPUs: an object that replaces ``pynvml.nvmlLib``.
 
-Names, arguments and return codes are those of nvml.h, which documents them; a function that is missing here
-is "not found" for pynvml, as with an old driver.
+Names, arguments and return codes follow nvml.h, which documents them. A missing function is "not found" for pynvml,
+as with an old driver.
 """
 # ruff: noqa: D102
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,18 @@ def _value(argument: Any) -> int:
 class SimulatedDriver:
     """The virtual GPUs of one state directory behind NVML's C interface."""
 
-    def __init__(self, state_dir: str | Path) -> None:
+    def __init__(
+        self,
+        state_dir: str | Path,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Open every GPU of a state directory.
+
+        Args:
+            state_dir: Directory of the state files.
+            now: The GPUs' clock in s.
+            sleep: Lets the time of a query pass on that clock.
 
         Raises:
             FileNotFoundError: There are none.
@@ -55,12 +67,17 @@ class SimulatedDriver:
         paths = state_paths(state_dir)
         if not paths:
             raise FileNotFoundError(f"{state_dir}: no virtual GPUs")
-        self.gpus = [VirtualGpu(path) for path in paths]
+        self.gpus = [VirtualGpu(path, now) for path in paths]
+        self._sleep = sleep
         # pynvml sets .restype on this one, which a bound method would refuse.
         self.nvmlErrorString = functools.partial(lambda code: f"simulated NVML error {code}".encode())
 
     def _gpu(self, handle: Any) -> VirtualGpu:
-        return self.gpus[(ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1]
+        """Return a handle's GPU, after the time that a query takes."""
+        gpu = self.gpus[(ctypes.cast(handle, ctypes.c_void_p).value or 0) - 1]
+        if gpu.spec.query_s:
+            self._sleep(gpu.spec.query_s)
+        return gpu
 
     def _hand_out(self, reference: Any, index: int) -> int:
         ctypes.c_void_p.from_buffer(reference._obj).value = index + 1
@@ -145,7 +162,7 @@ class SimulatedDriver:
         return _write(clock, self._gpu(handle).clocks_mhz[0])
 
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any, limit: Any) -> int:
-        return _write(limit, int(self._gpu(handle).constants.power_limit_w * 1000.0))
+        return _write(limit, int(self._gpu(handle).spec.power_limit_w * 1000.0))
 
     # -- what the GPU does ----------------------------------------------------------------------------------
 
@@ -196,11 +213,15 @@ def _write_list(count: Any, array: Any, values: tuple[int, ...]) -> int:
     return _SUCCESS
 
 
-def install_driver(state_dir: str | Path) -> SimulatedDriver:
+def install_driver(
+    state_dir: str | Path, now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> SimulatedDriver:
     """Put the virtual GPUs beneath pynvml in this process.
 
     Args:
         state_dir: Directory of the state files.
+        now: The GPUs' clock in s.
+        sleep: Lets the time of a query pass on that clock.
 
     Returns:
         The driver.
@@ -210,14 +231,14 @@ def install_driver(state_dir: str | Path) -> SimulatedDriver:
     """
     import pynvml
 
-    driver = SimulatedDriver(state_dir)
+    driver = SimulatedDriver(state_dir, now, sleep)
     pynvml._nvmlGetFunctionPointer_cache.clear()
     pynvml.nvmlLib = driver
     return driver
 
 
 def uninstall_driver() -> None:
-    """Take the virtual GPUs away from pynvml again."""
+    """Remove the virtual GPUs from pynvml."""
     import pynvml
 
     pynvml._nvmlGetFunctionPointer_cache.clear()

@@ -1,4 +1,4 @@
-"""A virtual GPU, seen alike by every process that opens its state file."""
+"""A virtual GPU, the same for every process that opens its state file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
-from perseus_ds.simulator.physics import Nature, advance, finish_time_s, request_clock, start_meter
-from perseus_ds.simulator.state import MAX_CLOCKS, MAX_CURVES, GpuDynamic, GpuState, StateFile, create_state
+from perseus_ds.simulator.nature import CONSTANTS, GpuSpec
+from perseus_ds.simulator.physics import draw, effective_clock, finish_time_s, request_clock, start
+from perseus_ds.simulator.state import MAX_CLOCKS, MAX_CURVES, GpuDynamic, GpuState, create_state
+from perseus_ds.simulator.stream import Card, Moment, spec_of
 
-__all__ = ["Fault", "GpuSpec", "VirtualGpu", "create_gpu"]
+__all__ = ["READING", "SETTING", "Fault", "GpuSpec", "VirtualGpu", "create_gpu"]
 
 Fault = Literal["no_permission", "not_supported", "gpu_is_lost", "timeout", "unknown", "frozen_counter", "counter_wrap"]
 SETTING, READING = 1, 2
@@ -27,40 +28,7 @@ _FAULT_CODES: dict[str, tuple[int, int]] = {  # NVML return code (nvml.h), what 
     "unknown": (999, SETTING),
 }
 _KINDS = tuple(Kind)
-THERMAL_SLOWDOWN = 0x40
-
-
-@dataclass(frozen=True)
-class GpuSpec:
-    """What a virtual GPU is.
-
-    Attributes:
-        clocks_mhz: Supported SM clocks.
-        name: As NVML reports it.
-        driver_version: As NVML reports it; default: names latency and period, which calibrations depend on.
-        blocking_power_w: Power while no instruction runs.
-        power_limit_w: As NVML reports it; not enforced.
-        switch_latency_s: From a clock request to the new clock.
-        switch_latency_spread: The latency is uniform within ± this share.
-        counter_period_s: Update period of the energy counter.
-        sampling_duty: Share of the period in which power is sampled.
-        noise: Relative standard deviation of each counter increment.
-        seed: Of noise, latencies and the counter's phase.
-        mig: Whether MIG mode is on.
-    """
-
-    clocks_mhz: Sequence[int]
-    name: str = "Simulated GPU"
-    driver_version: str = ""
-    blocking_power_w: float = 83.64
-    power_limit_w: float = 400.0
-    switch_latency_s: float = 0.010
-    switch_latency_spread: float = 0.0
-    counter_period_s: float = 0.050
-    sampling_duty: float = 1.0
-    noise: float = 0.0
-    seed: int = 0
-    mig: bool = False
+POWER_CAP, THERMAL_SLOWDOWN = 0x4, 0x40
 
 
 def create_gpu(path: Path, spec: GpuSpec, index: int = 0) -> bool:
@@ -68,11 +36,11 @@ def create_gpu(path: Path, spec: GpuSpec, index: int = 0) -> bool:
 
     Args:
         path: State file, from ``state_path``.
-        spec: What the GPU is.
-        index: NVML index, from which UUID and PCI bus id follow.
+        spec: Description of the GPU.
+        index: NVML index; UUID and PCI bus id follow from it.
 
     Returns:
-        Whether it was created; False when it exists, which is then left as it is.
+        Whether it was created; False for an existing file, which stays unchanged.
 
     Raises:
         ValueError: No clocks or too many.
@@ -81,37 +49,30 @@ def create_gpu(path: Path, spec: GpuSpec, index: int = 0) -> bool:
     if not 0 < len(clocks) <= MAX_CLOCKS:
         raise ValueError(f"{len(clocks)} clocks; 1 ... {MAX_CLOCKS} are allowed")
     state = GpuState()
-    constants, dynamic = state.constants, state.dynamic
+    constants = state.constants
     constants.name = spec.name.encode()
     constants.uuid = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{spec.seed}:{index}')}".encode()
     constants.pci_bus_id = f"00000000:{index + 1:02X}:00.0".encode()
-    behaviour = f"simulated-{spec.switch_latency_s * 1e3:g}ms-{spec.counter_period_s * 1e3:g}ms"
-    constants.driver_version = (spec.driver_version or behaviour).encode()
+    constants.driver_version = (spec.driver_version or spec.behaviour).encode()
     constants.mig = int(spec.mig)
-    for field in ("blocking_power_w", "power_limit_w", "switch_latency_s", "switch_latency_spread"):
-        setattr(constants, field, getattr(spec, field))
-    for field in ("counter_period_s", "sampling_duty", "noise", "seed"):
-        setattr(constants, field, getattr(spec, field))
+    constants.index = index
+    constants.seed = spec.seed
+    for field in CONSTANTS:
+        setattr(constants.nature, field, getattr(spec, field))
     constants.clock_count = len(clocks)
     constants.clocks_mhz[: len(clocks)] = clocks
-    dynamic.curve = -1
-    dynamic.slowdown = 1.0
-    start_meter(dynamic, _nature(state), time.monotonic())
+    start(state.dynamic, spec_of(state), time.monotonic())
     return create_state(path, state)
 
 
-def _nature(state: GpuState) -> Nature:
-    """Read the physics' constants out of a state."""
-    return Nature(**{name: getattr(state.constants, name) for name in Nature.__dataclass_fields__})
-
-
 class VirtualGpu:
-    """An open virtual GPU. Every method is safe against other threads and processes that use the same GPU.
+    """An open virtual GPU. Its methods are safe across threads and processes.
 
     Attributes:
         uuid: As NVML reports it.
         clocks_mhz: Supported SM clocks, descending.
-        nature: Constants of its evolution.
+        spec: Clocks, seed and physics.
+        card: Its state file and curves.
     """
 
     def __init__(self, path: str | Path, now: Callable[[], float] = time.monotonic) -> None:
@@ -119,52 +80,47 @@ class VirtualGpu:
 
         Args:
             path: Its state file.
-            now: Clock in s; tests may let it run faster than the real one.
+            now: Clock in s; tests may use one faster than the real one.
 
         Raises:
             FileNotFoundError: No such file.
             ValueError: Not a state file of this version.
         """
-        self._file = StateFile(Path(path))
-        self._now = now
-        self._curves: list[list[tuple[float, float]]] = []
-        self._rows: dict[CurveKey, int] = {}
-        self._generation = -1
-        self.constants = self._file.state.constants
-        self.nature = _nature(self._file.state)
+        self.card = Card(Path(path))
+        self.now = now
+        self.constants = self.card.file.state.constants
+        self.spec = self.card.spec
         self.uuid: str = self.constants.uuid.decode()
-        self.clocks_mhz: tuple[int, ...] = tuple(self.constants.clocks_mhz[: self.constants.clock_count])
+        self.clocks_mhz: tuple[int, ...] = tuple(self.spec.clocks_mhz)
 
     def close(self) -> None:
-        """Let go of the state file; the GPU lives on in it."""
-        self._file.close()
+        """Release the state file, which keeps the GPU."""
+        self.card.file.close()
 
     @contextmanager
     def _current(self) -> Iterator[GpuDynamic]:
-        """Lock the GPU and bring it to the present."""
-        with self._file.locked() as gpu:
-            if gpu.curves_generation != self._generation:
-                self._read_curves(gpu)
-            advance(gpu, self.nature, self._curves, self._now())
+        """Lock the GPU and advance it to the present."""
+        with self.moment() as (_, gpu):
             yield gpu
 
-    def _read_curves(self, gpu: GpuDynamic) -> None:
-        state, clocks = self._file.state, len(self.clocks_mhz)
-        self._curves = [[tuple(point) for point in state.table[row][:clocks]] for row in range(gpu.curve_count)]
-        keys = (state.keys[row] for row in range(gpu.curve_count))
-        self._rows = {
-            CurveKey(key.stage, _KINDS[key.kind], key.chunk, key.backward_chunk): row for row, key in enumerate(keys)
-        }
-        self._generation = gpu.curves_generation
+    @contextmanager
+    def moment(self) -> Iterator[tuple[Moment, GpuDynamic]]:
+        """Lock the GPU, advance it to the present, and yield that moment with the GPU's state."""
+        with self.card.file.locked() as gpu:
+            self.card.refresh(gpu)
+            moment = Moment(self.card, gpu)
+            moment.advance(self.now())
+            yield moment, gpu
+            moment.write_peers()
 
     # -- what instructions cost -------------------------------------------------------------------------
 
     def load_curves(self, curves: Mapping[CurveKey, Sequence[ProfilePoint]]) -> None:
-        """Set what instructions cost on this GPU, in place of what was set before.
+        """Set the cost of instructions on this GPU, replacing earlier curves.
 
         Args:
-            curves: Points of each curve; between them time and energy are interpolated over
-                the frequency, beyond them the end point's are used.
+            curves: Points of each curve. Time and energy are interpolated over the frequency between points, and
+                constant beyond the end points.
 
         Raises:
             ValueError: Too many curves.
@@ -172,7 +128,7 @@ class VirtualGpu:
         if len(curves) > MAX_CURVES:
             raise ValueError(f"{len(curves)} curves; at most {MAX_CURVES} are allowed")
         with self._current() as gpu:
-            state = self._file.state
+            state = self.card.file.state
             for row, (curve, points) in enumerate(curves.items()):
                 key = state.keys[row]
                 key.stage, key.kind = curve.stage, _KINDS.index(curve.kind)
@@ -185,35 +141,34 @@ class VirtualGpu:
     # -- work ---------------------------------------------------------------------------------------------
 
     def begin_work(self, key: CurveKey) -> None:
-        """Start an instruction: from now on it draws its curve's power until it is done, blocking power then.
+        """Start an instruction: the GPU draws its curve's power until its end, and blocking power after that.
 
         Raises:
             KeyError: No such curve.
         """
         with self._current() as gpu:
-            gpu.curve = self._rows[key]
-            gpu.remaining = 1.0
+            gpu.curve = self.card.rows[key]
+            gpu.remaining = gpu.factor = 1.0
 
     def finish_time_s(self) -> float:
-        """Return the monotonic time at which the instruction will be done at the clocks asked for so far."""
+        """Return the monotonic end time of the instruction under the clock requests so far."""
         with self._current() as gpu:
-            return finish_time_s(gpu, self._curves)
+            return finish_time_s(gpu, self.spec, self.card.curves)
 
     # -- what NVML sees -----------------------------------------------------------------------------------
 
     def lock_clock(self, mhz: int) -> None:
-        """Ask for the highest supported clock that is not above ``mhz``; it stays after this process."""
-        clock = next((i for i, value in enumerate(self.clocks_mhz) if value <= mhz), len(self.clocks_mhz) - 1)
+        """Request the highest supported clock up to ``mhz``; it outlives this process."""
         with self._current() as gpu:
             gpu.locked = 1
-            request_clock(gpu, self.nature, clock)
+            request_clock(gpu, self.spec, self._index(mhz))
 
     def reset_clocks(self) -> None:
-        """Ask for the default: the highest clock."""
+        """Request the default: the highest clock."""
         with self._current() as gpu:
             gpu.locked = 0
             gpu.resets += 1
-            request_clock(gpu, self.nature, 0)
+            request_clock(gpu, self.spec, 0)
 
     def counter_mj(self) -> int:
         """Return the energy counter in mJ, as published at the end of its last period."""
@@ -223,37 +178,35 @@ class VirtualGpu:
             return int((gpu.counter_j - gpu.counter_offset_j) * 1000.0)
 
     def power_w(self) -> float:
-        """Return the power drawn at this moment, in W."""
+        """Return the current power, in W."""
         with self._current() as gpu:
-            if gpu.curve < 0 or gpu.remaining <= 0.0:
-                return self.nature.blocking_power_w
-            time_s, energy_j = self._curves[gpu.curve][gpu.clock]
-            return (energy_j / time_s + self.nature.blocking_power_w * (gpu.slowdown - 1.0)) / gpu.slowdown
+            return draw(gpu, self.spec, self.card.curves)[0]
 
     def sm_clock_mhz(self) -> int:
-        """Return the SM clock in effect, lower than the one asked for when throttled."""
+        """Return the current SM clock, lower than the requested one when throttled."""
         with self._current() as gpu:
-            allowed_mhz = self.clocks_mhz[gpu.clock] / gpu.slowdown
-        return next((mhz for mhz in self.clocks_mhz if mhz <= allowed_mhz), self.clocks_mhz[-1])
+            allowed_mhz = self.clocks_mhz[effective_clock(gpu)] / gpu.slowdown
+        return self.clocks_mhz[self._index(allowed_mhz)]
 
     def throttle_reasons(self) -> int:
-        """Return NVML's clock event reasons: hardware thermal slowdown when throttled."""
+        """Return NVML's clock event reasons: the causes of a clock below the requested one."""
         with self._current() as gpu:
-            return THERMAL_SLOWDOWN if gpu.slowdown > 1.0 else 0
+            thermal = gpu.slowdown > 1.0 or gpu.thermal_ceiling > gpu.clock
+            return THERMAL_SLOWDOWN * thermal | POWER_CAP * (gpu.ceiling > gpu.clock)
 
     def is_locked(self) -> bool:
-        """Return whether clocks are locked, by whomever."""
+        """Return whether any process has locked the clocks."""
         with self._current() as gpu:
             return bool(gpu.locked)
 
     def requests(self) -> tuple[int, int]:
-        """Return how often clocks were asked for in all, and how many of these were resets."""
+        """Return the number of clock requests, and of resets among them."""
         with self._current() as gpu:
             return gpu.requests, gpu.resets
 
     def fault_code(self, scope: int) -> int:
-        """Return the NVML return code that a call of this scope must give now; each failing call counts."""
-        if not self._file.state.dynamic.fault_code:  # no need to wait for the lock in every call
+        """Return the NVML return code for a call of this scope; each failing call counts."""
+        if not self.card.file.state.dynamic.fault_code:  # no need to wait for the lock in every call
             return 0
         with self._current() as gpu:
             if not gpu.fault_code or not gpu.fault_scope & scope or gpu.fault_calls == 0:
@@ -274,12 +227,17 @@ class VirtualGpu:
         with self._current() as gpu:
             gpu.slowdown = slowdown
 
+    def throttle_to(self, ceiling_mhz: int | None) -> None:
+        """Limit the clock to ``ceiling_mhz``, as on a hot GPU; None: no limit."""
+        with self._current() as gpu:
+            gpu.thermal_ceiling = 0 if ceiling_mhz is None else self._index(ceiling_mhz)
+
     def set_fault(self, fault: Fault | None, calls: int = -1) -> None:
-        """Inject an error, in place of the one before.
+        """Inject an error, replacing the previous one.
 
         Args:
-            fault: What goes wrong; None: nothing any more.
-            calls: How many calls fail; -1: all. Of no meaning for the counter's faults.
+            fault: The error; None: no error.
+            calls: Number of failing calls; -1: all. Ignored for the counter's faults.
 
         Raises:
             ValueError: Unknown fault.
@@ -293,6 +251,10 @@ class VirtualGpu:
             gpu.frozen_j = gpu.counter_j - gpu.counter_offset_j
             if fault == "counter_wrap":
                 gpu.counter_offset_j = gpu.counter_j
+
+    def _index(self, mhz: float) -> int:
+        """Return the index of the highest supported clock up to ``mhz``, or of the lowest clock."""
+        return next((i for i, value in enumerate(self.clocks_mhz) if value <= mhz), len(self.clocks_mhz) - 1)
 
 
 def _interpolate(points: Sequence[ProfilePoint], mhz: int) -> tuple[float, float]:

@@ -1,135 +1,123 @@
-"""How a virtual GPU evolves: work, power, clock switches and the energy counter, from event to event.
+"""Evolution of a virtual GPU: work, power, clock switches and throttling, from event to event.
 
-Power is piecewise constant, so everything is integrated exactly. The counter follows what has been measured
-on real ones (arXiv 2312.02741): it publishes once per period what it sampled in the first part of the
-period, extrapolated to the whole period.
+Power is piecewise constant, so the integration is exact, however often it is read.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from perseus_ds.simulator.chance import exponential, uniform
+from perseus_ds.simulator.meter import integrate, publish, start_meter
+from perseus_ds.simulator.nature import GpuSpec
 from perseus_ds.simulator.state import MAX_PENDING, GpuDynamic
 
-__all__ = ["Curve", "Nature", "advance", "finish_time_s", "request_clock", "start_meter"]
+__all__ = ["Curve", "advance", "draw", "effective_clock", "finish_time_s", "request_clock", "start", "stop_work"]
 
 Curve = Sequence[tuple[float, float]]
 """Time in s and energy in J of one instruction at every supported clock, by clock index."""
 
-_MASK = (1 << 64) - 1
+_LOOKS_PER_WINDOW = 4
+_THERMAL_LOOK_S = 0.05
 
 
-@dataclass(frozen=True)
-class Nature:
-    """The constants that the evolution depends on; the fields of the same names in ``GpuConstants``."""
-
-    blocking_power_w: float
-    switch_latency_s: float
-    switch_latency_spread: float
-    counter_period_s: float
-    sampling_duty: float
-    noise: float
-    seed: int
-
-
-def _uniform(seed: int, index: int) -> float:
-    """Return the ``index``-th number of a reproducible uniform sequence in (0, 1) (splitmix64)."""
-    z = (seed + (index + 1) * 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    z ^= z >> 31
-    return ((z >> 11) + 0.5) / 9007199254740992.0
-
-
-def _normal(seed: int, index: int) -> float:
-    """Return the ``index``-th number of a reproducible standard normal sequence (Box-Muller)."""
-    radius = math.sqrt(-2.0 * math.log(_uniform(seed, 2 * index)))
-    return radius * math.cos(2.0 * math.pi * _uniform(seed, 2 * index + 1))
-
-
-def start_meter(gpu: GpuDynamic, nature: Nature, now_s: float) -> None:
-    """Begin the energy counter's periods at a phase of their own for each seed."""
+def start(gpu: GpuDynamic, spec: GpuSpec, now_s: float) -> None:
+    """Set the first state of a new GPU: cold, idle, at its highest clock."""
     gpu.time_s = now_s
-    gpu.meter_begin_s = now_s - nature.counter_period_s * _uniform(nature.seed, _MASK)
-    gpu.meter_begin_j = gpu.energy_j
-    gpu.meter_sample_j = gpu.energy_j
-    gpu.meter_sampling = 0
-    gpu.meter_s = gpu.meter_begin_s + nature.counter_period_s
+    gpu.curve = -1
+    gpu.slowdown = gpu.factor = 1.0
+    gpu.ceiling_mhz = float(spec.clocks_mhz[0])
+    gpu.average_w = spec.waiting_power_w(0)
+    gpu.tick_s = now_s + _look_s(spec)
+    start_meter(gpu, spec)
 
 
-def _draw(gpu: GpuDynamic, nature: Nature, curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return the power in W and the work rate in 1/s at this moment."""
-    if gpu.curve < 0 or gpu.remaining <= 0.0:
-        return nature.blocking_power_w, 0.0
-    time_s, energy_j = curves[gpu.curve][gpu.clock]
-    slowed_s = time_s * gpu.slowdown
-    return (energy_j + nature.blocking_power_w * (slowed_s - time_s)) / slowed_s, 1.0 / slowed_s
+def effective_clock(gpu: GpuDynamic) -> int:
+    """Return the index of the current clock: a lock is a request, limits are ceilings."""
+    return max(gpu.clock, gpu.ceiling, gpu.thermal_ceiling)
 
 
-def advance(gpu: GpuDynamic, nature: Nature, curves: Sequence[Curve], now_s: float) -> None:
-    """Bring the state to ``now_s``.
+def draw(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve]) -> tuple[float, float]:
+    """Return the current power in W and work rate in 1/s."""
+    clock = effective_clock(gpu)
+    warm = 1.0 + spec.leakage_per_k * gpu.warming_k
+    waiting_w = spec.waiting_power_w(clock)
+    if gpu.curve < 0 or gpu.remaining <= 0.0 or gpu.time_s < gpu.stalled_until_s:
+        return waiting_w * warm, 0.0
+    time_s, energy_j = curves[gpu.curve][clock]
+    slowed_s = time_s * gpu.slowdown * gpu.factor
+    return (energy_j + waiting_w * (slowed_s - time_s)) / slowed_s * warm, 1.0 / slowed_s
+
+
+def advance(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve], until_s: float, to_work_end: bool = False) -> None:
+    """Advance the state to ``until_s``.
 
     Args:
         gpu: State, changed in place.
-        nature: The GPU's constants.
+        spec: Description of the GPU.
         curves: Curves by the index in ``gpu.curve``.
-        now_s: Monotonic time; earlier than the state's own time: nothing happens.
+        until_s: Monotonic time; no effect before the state's own time.
+        to_work_end: Stop at the end of the running instruction, if that is earlier.
     """
-    while gpu.time_s < now_s:
-        power_w, rate = _draw(gpu, nature, curves)
-        until_s = min(now_s, gpu.meter_s)
+    while gpu.time_s < until_s:
+        power_w, rate = draw(gpu, spec, curves)
+        next_s = min(until_s, gpu.meter_s, gpu.tick_s)
         if gpu.pending_count:
-            until_s = min(until_s, max(gpu.pending[0].effective_s, gpu.time_s))
+            next_s = min(next_s, max(gpu.pending[0].effective_s, gpu.time_s))
+        if gpu.stalled_until_s > gpu.time_s:
+            next_s = min(next_s, gpu.stalled_until_s)
         work_end_s = gpu.time_s + gpu.remaining / rate if rate else math.inf
-        until_s = min(until_s, work_end_s)
-        gpu.energy_j += power_w * (until_s - gpu.time_s)
+        next_s = min(next_s, work_end_s)
+        integrate(gpu, spec, power_w, next_s - gpu.time_s)
         if rate:
-            gpu.remaining = 0.0 if until_s >= work_end_s else gpu.remaining - rate * (until_s - gpu.time_s)
-        gpu.time_s = until_s
-        if gpu.pending_count and gpu.pending[0].effective_s <= until_s:
+            gpu.remaining = 0.0 if next_s >= work_end_s else gpu.remaining - rate * (next_s - gpu.time_s)
+        gpu.time_s = next_s
+        if gpu.pending_count and gpu.pending[0].effective_s <= next_s:
             _take_effect(gpu)
-        if until_s >= gpu.meter_s:
-            _metrics_writer(gpu, nature)
-
-
-def _take_effect(gpu: GpuDynamic) -> None:
-    """Apply the oldest pending clock."""
-    gpu.clock = gpu.pending[0].clock
-    for index in range(1, gpu.pending_count):
-        gpu.pending[index - 1] = gpu.pending[index]
-    gpu.pending_count -= 1
-
-
-def _metrics_writer(gpu: GpuDynamic, nature: Nature) -> None:
-    """End the counter's sampling window or its period."""
-    if gpu.meter_sampling:
-        gpu.meter_sample_j = gpu.energy_j
-        gpu.meter_sampling = 0
-        gpu.meter_s = gpu.meter_begin_s + nature.counter_period_s
-        if nature.sampling_duty < 1.0:
+        if next_s >= gpu.tick_s:
+            _look(gpu, spec)
+        if next_s >= gpu.meter_s:
+            publish(gpu, spec)
+        if to_work_end and next_s >= work_end_s:
             return
-    measured_j = (gpu.meter_sample_j - gpu.meter_begin_j) / nature.sampling_duty
-    gpu.counter_j += max(0.0, measured_j * (1.0 + nature.noise * _normal(nature.seed, gpu.meter_periods)))
-    gpu.meter_periods += 1
-    gpu.meter_begin_s += nature.counter_period_s
-    gpu.meter_begin_j = gpu.energy_j
-    gpu.meter_sampling = 1
-    gpu.meter_s = gpu.meter_begin_s + nature.counter_period_s * nature.sampling_duty
 
 
-def request_clock(gpu: GpuDynamic, nature: Nature, clock: int) -> None:
-    """Ask for a clock at ``gpu.time_s``; it takes effect after the switch latency, requests in their order.
+def stop_work(gpu: GpuDynamic) -> None:
+    """Stop the running instruction."""
+    gpu.curve = -1
+    gpu.remaining = 0.0
+
+
+def finish_time_s(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve]) -> float:
+    """Return the end time of the running instruction without further clock requests.
+
+    Args:
+        gpu: State, unchanged.
+        spec: Description of the GPU.
+        curves: Curves by the index in ``gpu.curve``.
+
+    Returns:
+        Monotonic time in s; ``gpu.time_s`` when idle.
+    """
+    if gpu.curve < 0 or gpu.remaining <= 0.0:
+        return gpu.time_s
+    future = GpuDynamic.from_buffer_copy(gpu)
+    advance(future, spec, curves, math.inf, to_work_end=True)
+    return future.time_s
+
+
+def request_clock(gpu: GpuDynamic, spec: GpuSpec, clock: int) -> None:
+    """Request a clock at ``gpu.time_s``; requests take effect in order, each after the switch latency.
 
     Args:
         gpu: State, changed in place.
-        nature: The GPU's constants.
+        spec: Description of the GPU.
         clock: Index of the clock.
     """
     gpu.requests += 1
-    spread = nature.switch_latency_spread * (2.0 * _uniform(nature.seed ^ 0x5057, gpu.requests) - 1.0)
-    effective_s = gpu.time_s + nature.switch_latency_s * (1.0 + spread)
+    gpu.stalled_until_s = max(gpu.stalled_until_s, gpu.time_s) + spec.request_stall_s
+    effective_s = gpu.time_s + _latency_s(spec, clock, gpu.requests)
     if gpu.pending_count:
         effective_s = max(effective_s, gpu.pending[gpu.pending_count - 1].effective_s)
     if gpu.pending_count == MAX_PENDING:
@@ -142,24 +130,48 @@ def request_clock(gpu: GpuDynamic, nature: Nature, clock: int) -> None:
     gpu.pending_count += 1
 
 
-def finish_time_s(gpu: GpuDynamic, curves: Sequence[Curve]) -> float:
-    """Return when the running instruction will be done if nobody asks for another clock.
+def _latency_s(spec: GpuSpec, clock: int, request: int) -> float:
+    """Draw the latency of one request: mostly by target clock, partly random."""
+    by_clock = 1.0 + spec.switch_latency_by_clock * uniform(0x434C4B, spec.clocks_mhz[clock])
+    spread = spec.switch_latency_spread * (2.0 * uniform(spec.seed ^ 0x5057, request) - 1.0)
+    latency_s = spec.switch_latency_s * by_clock * (1.0 + spread)
+    if uniform(spec.seed ^ 0x5441, request) < spec.switch_tail_share:
+        latency_s += spec.switch_tail_s * exponential(spec.seed ^ 0x494C, request)
+    return latency_s
 
-    Args:
-        gpu: State, unchanged.
-        curves: Curves by the index in ``gpu.curve``.
 
-    Returns:
-        Monotonic time in s; ``gpu.time_s`` when nothing runs.
+def _take_effect(gpu: GpuDynamic) -> None:
+    """Apply the oldest pending clock."""
+    gpu.clock = gpu.pending[0].clock
+    for index in range(1, gpu.pending_count):
+        gpu.pending[index - 1] = gpu.pending[index]
+    gpu.pending_count -= 1
+
+
+def _look_s(spec: GpuSpec) -> float:
+    """Return the interval of checks of power and temperature; infinite if neither matters."""
+    if spec.power_limit_window_s:
+        return spec.power_limit_window_s / _LOOKS_PER_WINDOW
+    return _THERMAL_LOOK_S if spec.leakage_per_k else math.inf
+
+
+def _look(gpu: GpuDynamic, spec: GpuSpec) -> None:
+    """Process the power since the last check: warm up, and keep the average below the limit.
+
+    The ceiling follows the average's distance from the limit at a quarter of the window's rate. Power grows about
+    with the clock's square, so this settles fast and overshoots by a few per cent.
     """
-    if gpu.curve < 0 or gpu.remaining <= 0.0:
-        return gpu.time_s
-    time_s, remaining, clock = gpu.time_s, gpu.remaining, gpu.clock
-    for index in range(gpu.pending_count):
-        switch = gpu.pending[index]
-        needed_s = remaining * curves[gpu.curve][clock][0] * gpu.slowdown
-        if time_s + needed_s <= switch.effective_s:
-            return time_s + needed_s
-        remaining *= 1.0 - max(0.0, switch.effective_s - time_s) / needed_s
-        time_s, clock = max(time_s, switch.effective_s), switch.clock
-    return time_s + remaining * curves[gpu.curve][clock][0] * gpu.slowdown
+    look_s = _look_s(spec)
+    mean_w = (gpu.energy_j - gpu.tick_j) / look_s
+    gpu.tick_j = gpu.energy_j
+    gpu.tick_s += look_s
+    target_k = spec.thermal_resistance_k_per_w * mean_w
+    gpu.warming_k += (target_k - gpu.warming_k) * -math.expm1(-look_s / spec.thermal_window_s)
+    if not spec.power_limit_window_s:
+        return
+    gpu.average_w += (mean_w - gpu.average_w) * -math.expm1(-look_s / spec.power_limit_window_s)
+    distance = (spec.power_limit_w - gpu.average_w) / spec.power_limit_w
+    change = 1.0 + distance * look_s / (4.0 * spec.power_limit_window_s)
+    lowest_mhz, highest_mhz = spec.clocks_mhz[-1], spec.clocks_mhz[0]
+    gpu.ceiling_mhz = min(highest_mhz, max(lowest_mhz, gpu.ceiling_mhz * change))
+    gpu.ceiling = next(index for index, mhz in enumerate(spec.clocks_mhz) if mhz <= gpu.ceiling_mhz + 1e-9)

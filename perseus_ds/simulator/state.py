@@ -1,7 +1,4 @@
-"""The state of one virtual GPU: a C structure in a shared file, one writer at a time.
-
-``libnvidia_ml_stub.c`` mirrors the layout; ``LAYOUT_VERSION`` and the structure's size guard against drift.
-"""
+"""The state of one virtual GPU: a C structure in a shared file, one writer at a time."""
 
 from __future__ import annotations
 
@@ -15,27 +12,50 @@ from contextlib import contextmanager, suppress
 from ctypes import Structure, c_char, c_double, c_int32, c_uint32, c_uint64
 from pathlib import Path
 
+from perseus_ds.simulator.nature import CONSTANTS
+
 __all__ = [
+    "MAX_CHANNELS",
     "MAX_CLOCKS",
     "MAX_CURVES",
+    "MAX_ITEMS",
+    "MAX_ITERATIONS",
     "MAX_PENDING",
+    "RECENT",
+    "ChannelState",
+    "CurveKeyState",
+    "GpuConstants",
     "GpuDynamic",
     "GpuState",
+    "ItemState",
+    "NatureState",
+    "PendingSwitch",
     "StateFile",
+    "TruthState",
     "create_state",
     "state_path",
     "state_paths",
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 4
 MAX_CLOCKS = 256
 MAX_CURVES = 512
 MAX_PENDING = 16
+MAX_ITEMS = 4096
+MAX_CHANNELS = 24
+MAX_ITERATIONS = 4096
+RECENT = 64
+
+
+class NatureState(Structure):
+    """The constants of the physics."""
+
+    _fields_ = tuple((name, c_double) for name in CONSTANTS)
 
 
 class GpuConstants(Structure):
-    """What a virtual GPU is: written at creation, read by everyone."""
+    """Constant description of a virtual GPU: written at creation, read by everyone."""
 
     _fields_ = (
         ("magic", c_uint32),
@@ -46,16 +66,10 @@ class GpuConstants(Structure):
         ("uuid", c_char * 64),
         ("pci_bus_id", c_char * 32),
         ("driver_version", c_char * 32),
-        ("blocking_power_w", c_double),
-        ("power_limit_w", c_double),
-        ("switch_latency_s", c_double),
-        ("switch_latency_spread", c_double),  # latency x (1 +- spread), uniform
-        ("counter_period_s", c_double),
-        ("sampling_duty", c_double),
-        ("noise", c_double),
+        ("nature", NatureState),
         ("seed", c_uint64),
         ("clock_count", c_int32),
-        ("reserved", c_int32),
+        ("index", c_int32),
         ("clocks_mhz", c_int32 * MAX_CLOCKS),  # descending
     )
 
@@ -66,19 +80,72 @@ class PendingSwitch(Structure):
     _fields_ = (("effective_s", c_double), ("clock", c_int32), ("reserved", c_int32))
 
 
+class ChannelState(Structure):
+    """The transfers with one other GPU under one label, up to the stream's position."""
+
+    _fields_ = (
+        ("peer", c_int32),  # index of the other GPU
+        ("label", c_int32),  # the other side's is this one with its last bit flipped
+        ("posted", c_uint64),  # number of the latest
+        ("numbers", c_uint64 * RECENT),
+        ("times_s", c_double * RECENT),
+    )
+
+
+class ItemState(Structure):
+    """One item of a stream. ``kind``: see ``stream.py``."""
+
+    _fields_ = (
+        ("stamp_s", c_double),  # when the host has enqueued it
+        ("factor", c_double),  # of an instruction's time
+        ("number", c_uint64),  # of a transfer or an iteration
+        ("kind", c_int32),
+        ("curve", c_int32),
+        ("channel", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+class TruthState(Structure):
+    """True cost of one curve's instructions under one lock of the clock."""
+
+    _fields_ = (("count", c_double), ("time_s", c_double), ("energy_j", c_double))
+
+
 class GpuDynamic(Structure):
-    """What a virtual GPU does at ``time_s``, monotonic. Clocks are indices into ``clocks_mhz``."""
+    """State of a virtual GPU at ``time_s``, monotonic. Clocks are indices into ``clocks_mhz``, from the top."""
 
     _fields_ = (
         ("time_s", c_double),
         ("energy_j", c_double),  # exact
-        ("clock", c_int32),
+        ("clock", c_int32),  # that was asked for and has come
+        ("ceiling", c_int32),  # of the governor
+        ("thermal_ceiling", c_int32),
         ("pending_count", c_int32),
         ("pending", PendingSwitch * MAX_PENDING),
         ("curve", c_int32),  # of the instruction that runs; -1: none
         ("locked", c_int32),
         ("remaining", c_double),  # share of the instruction that is left, 1 ... 0
         ("slowdown", c_double),
+        ("factor", c_double),  # of the running instruction's time
+        ("head", c_uint64),  # of the stream: everything before it is over
+        ("working", c_int32),  # the stream's head is the instruction that runs
+        ("gone", c_int32),  # nothing will be enqueued any more
+        ("owner", c_int32),  # process that enqueues
+        ("channel_count", c_int32),
+        ("host_s", c_double),  # from when on the host could enqueue the next item
+        ("begin_s", c_double),  # of the running instruction
+        ("begin_j", c_double),
+        ("begin_clock", c_int32),
+        ("reserved_stream", c_int32),
+        ("channels", ChannelState * MAX_CHANNELS),
+        ("stalled_until_s", c_double),
+        ("tick_s", c_double),  # next look of the governor
+        ("tick_j", c_double),  # energy at its last look
+        ("average_w", c_double),  # that the governor sees
+        ("ceiling_mhz", c_double),
+        ("warming_k", c_double),
+        ("counter_average_w", c_double),  # that the energy counter integrates
         ("meter_s", c_double),  # next event of the energy counter
         ("meter_sampling", c_int32),  # 1: the event ends the sampling window; 0: it ends the period
         ("frozen", c_int32),
@@ -101,7 +168,7 @@ class GpuDynamic(Structure):
 
 
 class CurveKeyState(Structure):
-    """Whose curve a row of the table is. ``kind``: index into ``Kind``."""
+    """Key of a row of the table. ``kind``: index into ``Kind``."""
 
     _fields_ = (("stage", c_int32), ("kind", c_int32), ("chunk", c_int32), ("backward_chunk", c_int32))
 
@@ -112,6 +179,11 @@ class GpuState(Structure):
     _fields_ = (
         ("constants", GpuConstants),
         ("dynamic", GpuDynamic),
+        ("tail", c_uint64),  # of the stream; the owner alone writes it and the items
+        ("items", ItemState * MAX_ITEMS),
+        ("ended_s", c_double * MAX_ITEMS),
+        ("iterations", (c_double * 2) * MAX_ITERATIONS),  # the truth at their begins: time_s, energy_j
+        ("truth", (TruthState * MAX_CLOCKS) * MAX_CURVES),
         ("keys", CurveKeyState * MAX_CURVES),
         ("table", ((c_double * 2) * MAX_CLOCKS) * MAX_CURVES),  # time_s, energy_j
     )
@@ -128,21 +200,22 @@ def state_paths(state_dir: str | Path) -> list[Path]:
 
 
 def create_state(path: Path, state: GpuState) -> bool:
-    """Write a new state file, whole or not at all.
+    """Write a new state file, atomically.
 
     Args:
         path: File to create.
         state: Constants and dynamic state, without curves; the header is filled in here.
 
     Returns:
-        Whether it was created: False when it was there already, which several ranks may rely on.
+        Whether it was created: False if it existed, which several ranks may rely on.
     """
     state.constants.magic = LAYOUT_MAGIC
     state.constants.version = LAYOUT_VERSION
     state.constants.size = ctypes.sizeof(GpuState)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with draft.open("wb") as file:
-        file.write(bytes(state)[: GpuState.keys.offset])  # no curves yet: the rest stays a hole
+        # Nothing has run yet: the rest stays a hole.
+        file.write(ctypes.string_at(ctypes.addressof(state), GpuState.tail.offset))
         file.truncate(ctypes.sizeof(GpuState))
     try:
         os.link(draft, path)
@@ -158,7 +231,7 @@ class StateFile:
     """An open state file.
 
     Attributes:
-        state: The shared structure. Read constants at will; touch the rest inside ``locked``.
+        state: The shared structure. Read constants at will; access the rest only inside ``locked``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -169,36 +242,36 @@ class StateFile:
             ValueError: It is not a state file of this version.
         """
         with path.open("r+b") as file:
-            self._fd = os.dup(file.fileno())
-        try:
-            if os.fstat(self._fd).st_size != ctypes.sizeof(GpuState):
+            if os.fstat(file.fileno()).st_size != ctypes.sizeof(GpuState):
                 raise ValueError(f"{path}: not a virtual GPU's state file of layout {LAYOUT_VERSION}")
-            self._map = mmap.mmap(self._fd, ctypes.sizeof(GpuState))
-            self.state = GpuState.from_buffer(self._map)
-            header = self.state.constants
-            if (header.magic, header.version) != (LAYOUT_MAGIC, LAYOUT_VERSION):
-                raise ValueError(f"{path}: not a virtual GPU's state file of layout {LAYOUT_VERSION}")
-        except ValueError:
-            os.close(self._fd)
-            raise
+            self.state = GpuState.from_buffer(mmap.mmap(file.fileno(), ctypes.sizeof(GpuState)))
+        header = self.state.constants
+        if (header.magic, header.version) != (LAYOUT_MAGIC, LAYOUT_VERSION):
+            raise ValueError(f"{path}: not a virtual GPU's state file of layout {LAYOUT_VERSION}")
+        # One lock for all of a directory: a GPU that waits for another one brings it forward, too.
+        self._lock = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
         self._thread_lock = threading.Lock()
 
     @contextmanager
     def locked(self) -> Iterator[GpuDynamic]:
-        """Hold the GPU and yield a private copy of its dynamic state, written back at the end in one piece.
+        """Lock the directory's GPUs and yield a copy of this one's dynamic state, written back at the end as a whole.
 
-        The lock dies with its holder, and a holder that is killed leaves the old state whole.
+        The lock ends with its holder. If the holder is killed, the old state remains intact.
         """
         with self._thread_lock:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
             try:
-                shared = self.state.dynamic
-                copy = GpuDynamic.from_buffer_copy(shared)
+                copy = GpuDynamic.from_buffer_copy(self.state.dynamic)
                 yield copy
-                ctypes.memmove(ctypes.addressof(shared), ctypes.addressof(copy), ctypes.sizeof(copy))
+                self.write(copy)
             finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def write(self, dynamic: GpuDynamic) -> None:
+        """Replace the dynamic state; call it inside ``locked`` of any GPU of the directory."""
+        shared = self.state.dynamic
+        ctypes.memmove(ctypes.addressof(shared), ctypes.addressof(dynamic), ctypes.sizeof(dynamic))
 
     def close(self) -> None:
         """Close the file; the map lives until the last reference to ``state`` is gone."""
-        os.close(self._fd)
+        os.close(self._lock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -42,15 +41,69 @@ def test_plan_s_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_large_problem_shows_how_far_it_is(
-    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], log_lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("perseus_ds"), "propagate", True)
     answer(capsys, *PLAN)
-    assert not caplog.messages
+    assert not log_lines.messages
     monkeypatch.setattr("perseus_ds.commands.plan._MANY_INSTRUCTIONS", 60)
     answer(capsys, *PLAN)
-    assert "solving, percent [####################] 100/100" in caplog.messages
-    assert any(message.startswith("rounding, plans [") for message in caplog.messages)
+    assert "solving, percent [####################] 100/100" in log_lines.messages
+    assert any(message.startswith("rounding, plans [") for message in log_lines.messages)
+
+
+def test_with_a_switch_latency_rows_say_what_was_asked_for_and_what_to_expect(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = answer(capsys, *PLAN, "--switch-latency", "0.03", "--switch-jitter", "0.005")
+    rows = [*document["frontier"], document["chosen"]]
+    assert [row["deadline_s"] for row in rows[:3]] == pytest.approx(
+        [document["t_min_s"], (document["t_min_s"] + document["t_star_s"]) / 2, document["t_star_s"]]
+    )
+    for row in rows:
+        assert row["time_s"] < 1.005 * row["deadline_s"]
+        assert row["energy_j"] < 1.02 * row["lower_bound_j"]
+    for one in rows[:3]:
+        assert not any(other["time_s"] <= one["time_s"] and other["energy_j"] < one["energy_j"] for other in rows[:3])
+    punctual = answer(capsys, *PLAN, "--switch-latency", "0")
+    assert [row["energy_j"] for row in punctual["frontier"]] == pytest.approx(
+        [row["energy_j"] for row in answer(capsys, *PLAN)["frontier"]]
+    )
+    late = answer(capsys, *PLAN, "--switch-latency", "0.1", "--planner", "zeus-per-stage")
+    for row in late["frontier"]:  # one clock per stage: none comes late
+        assert row["time_s"] == pytest.approx(row["deadline_s"])
+
+
+def test_the_table_says_what_jitter_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PLAN[:-1], "--switch-latency", "0.1"]) == 0
+    assert "what jittering clocks make expect" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--switch-latency", "-1"), "--switch-latency"),
+        (("--switch-latency", "nan"), "--switch-latency"),
+        (("--switch-jitter", "0.01"), "with --switch-latency"),
+        (("--switch-latency", "0.1", "--switch-jitter", "-1"), "--switch-jitter"),
+    ],
+)
+def test_latencies_that_are_no_time_are_refused(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], named: str
+) -> None:
+    assert main([*PLAN, *options]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_emulate_counts_jitter(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("emulate", PROFILE, "--microbatches", "8", "--pipelines", "2", "--straggler", "1.2")
+    punctual = answer(capsys, *arguments, "--json")
+    late = answer(capsys, *arguments, "--switch-latency", "0.1", "--json")
+    assert late["saving_lost_to_jitter"] == pytest.approx(punctual["saving_total"] - late["saving_total"])
+    assert 0 < late["saving_lost_to_jitter"] < 0.02
+    assert 0 < late["slowdown_by_jitter"] < 0.01
+    assert "saving_lost_to_jitter" not in punctual
+    assert main([*arguments, "--switch-latency", "0.1"]) == 0
+    assert "jittering clocks cost" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("planner", BASELINES)

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import wait_for
 
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
 from perseus_ds.simulator.state import state_path
@@ -36,6 +37,13 @@ def test_every_gpu_is_reset_whatever_cuda_sees(gpus, tmp_path):
 def test_one_gpu_can_be_chosen(gpus, tmp_path):
     assert reset_clocks(tmp_path, "--gpu", "1").returncode == 0
     assert [gpu.is_locked() for gpu in gpus] == [True, False, True]
+
+
+def test_an_operator_s_lock_is_put_back_on_request(gpus, tmp_path):
+    ended = reset_clocks(tmp_path, "--gpu", "1", "--restore-mhz", "1410")
+    assert "locked at 1410 MHz through nvml" in ended.stdout
+    assert gpus[1].is_locked()
+    wait_for(lambda: gpus[1].sm_clock_mhz() == 1410)
 
 
 def test_a_gpu_that_refuses_does_not_keep_the_others_locked(gpus, tmp_path):

@@ -5,65 +5,25 @@ from functools import cache
 
 import numpy as np
 import pytest
+from made_up_plans import DAG, FASTEST_S, PROFILE, STAGE_OF, STAGES, first_table, route_of
 
 from perseus_ds.config import Config
-from perseus_ds.coordination.coordinator import slowed_profile
 from perseus_ds.coordination.plan_selector import PlanSelector
-from perseus_ds.coordination.plan_table import FrequencyPlan, PipelineGroup, PlanSet, PlanTable, StragglerPlans
+from perseus_ds.coordination.plan_table import FrequencyPlan, StragglerPlans
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
-from perseus_ds.frontier import Problem, solve
-from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.pipeline.schedules import schedule_dag
-from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint
+from perseus_ds.profiling.table import CurveKey
 
-STAGES, MICROBATCHES, HISTORIES = 2, 3, 1000
+HISTORIES = 1000
 FACTORS = (1.1, 1.3, 1.5)
-CLOCKS_MHZ = (1400, 1200, 1000, 800)
 SLACK = 1.05 * 1.02  # the threshold below which nobody is called slow, and noise
 CONFIG = Config(run_dir="unused", straggler={"drift_iterations": 1000})
-
-DAG = schedule_dag("1f1b", STAGES, MICROBATCHES)
-PROFILE = Profile(
-    {
-        CurveKey(stage, kind, 0): tuple(
-            # Work at a clock f takes 1/f and draws 60 W + f^3; the second stage has more of it.
-            ProfilePoint(mhz, work * 1400 / mhz, work * 1400 / mhz * (60.0 + 300.0 * (mhz / 1400) ** 3))
-            for mhz in CLOCKS_MHZ
-        )
-        for kind, share in ((Kind.FORWARD, 1.0), (Kind.BACKWARD, 2.0))
-        for stage, work in enumerate((0.08 * share, 0.1 * share))
-    },
-    "made up",
-)
-STAGE_OF = np.array([one.stage for one in DAG.instructions])
-FASTEST_S = np.array([PROFILE.curve(CurveKey.of(one))[0].time_s for one in DAG.instructions])
-
-
-@cache
-def route_of(condition: tuple[float, ...]) -> PlanSet:
-    profile = slowed_profile(PROFILE, np.array(condition), np.full(STAGES, 60.0))
-    frontier = solve(Problem(DAG, profile, 60.0))
-    points = []
-    for t_s in np.linspace(frontier.t_min_s, frontier.t_star_s, 5):
-        plan = frontier.plan(t_s)
-        clocks = [{}, {}]
-        for one, mhz in plan.frequency_mhz.items():
-            clocks[one.stage][one.kind, one.microbatch, one.chunk] = mhz
-        points.append(FrequencyPlan(plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches))
-    return PlanSet(condition, frontier.t_min_s, frontier.t_star_s, frontier.t_min_s, tuple(points))
-
-
-def first_book(pipelines: int) -> PlanTable:
-    base = route_of((1.0,) * STAGES)
-    peers = PipelineGroup(DAG, FASTEST_S, base, 1000.0, base.t_min_s, 60.0 * STAGES, {})
-    return PlanTable(1, MICROBATCHES, base.t_min_s, (peers,), (0,) * pipelines)
 
 
 @cache
 def durations_s(point: FrequencyPlan) -> np.ndarray:
     times = []
     for one in DAG.instructions:
-        mhz = point.clocks_mhz[one.stage][one.kind, one.microbatch, one.chunk]
+        mhz = point.clocks_mhz[one.stage][one.operation]
         times.append(next(p.time_s for p in PROFILE.curve(CurveKey.of(one)) if p.frequency_mhz == mhz))
     return np.array(times)
 
@@ -129,7 +89,7 @@ def history(random: np.random.Generator, length: int) -> np.ndarray:
 def run(true: np.ndarray, random: np.random.Generator, noise: float = 0.003, solving: int = 3):
     """Run a history; yield per iteration: reaction, table, the measured slowdowns heard, and everybody's time."""
     pipelines = true.shape[1]
-    table, reaction = first_book(pipelines), PlanSelector(CONFIG, pipelines, STAGES)
+    table, reaction = first_table(pipelines), PlanSelector(CONFIG, pipelines, STAGES)
     reaction.adopt(table, 0)
     reaction.choose(table)
     measured, times_s, coming = [], [], []
@@ -180,10 +140,10 @@ def test_random_histories_against_the_model(block):
             # T_opt as the formula says: the slowest ready plan within min(T*, max(T', T_min)) of the pipeline's route.
             believed_s = t_prime_s(believed)
             for row, plan in zip(believed, reaction.plans, strict=True):
-                route = table.peers[0].route(tuple(row))
+                route = table.groups[0].plan_set(tuple(row))
                 limit_s = min(route.t_star_s, max(believed_s, route.t_min_s)) * (1 + 1e-9)
                 ready = [p for p in route.points if p.time_s <= limit_s] or [route.points[0]]
-                waits_for_its_own = (row > 1.0).any() and route is table.peers[0].base
+                waits_for_its_own = (row > 1.0).any() and route is table.groups[0].base
                 assert plan is (route.points[0] if waits_for_its_own else ready[-1]), f"seed {seed}"
 
             # Never slower than the bound: whoever is well is no slower than the slowest was two iterations ago.
@@ -226,7 +186,7 @@ def test_a_straggler_is_answered_within_three_iterations_and_its_recovery_within
 
 def test_everybody_slow_alike_for_long_is_drift_and_nobody_is_a_straggler():
     config = Config(run_dir="unused", straggler={"drift_iterations": 10})
-    table, reaction = first_book(2), PlanSelector(config, 2, STAGES)
+    table, reaction = first_table(2), PlanSelector(config, 2, STAGES)
     reaction.adopt(table, 0)
     reaction.choose(table)
     rows = [RankStatus(5, 1.0, slowdown=1.2).row() for _ in range(STAGES)]

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.config import StragglerConfig
-from perseus_ds.coordination.straggler import DriftWatch, StragglerTracker, stage_slowdown
-
-
-def test_slowdown_is_the_median_ratio_so_one_hiccup_does_not_count():
-    assert stage_slowdown([(1.3, 1.0), (1.3, 1.0), (9.0, 1.0)]) == pytest.approx(1.3)
-    assert stage_slowdown([]) == 1.0
-    assert stage_slowdown([(1.0, 0.0)]) == 1.0  # a clock that was never profiled says nothing
+from perseus_ds.coordination.straggler import DriftWatch, StragglerTracker
 
 
 @pytest.fixture
@@ -94,6 +88,59 @@ def test_switched_off_it_notices_nothing():
     assert tracker.active == 1.0
 
 
+def noticed(seen, throttled: bool = False, **settings) -> list[float]:
+    """What is acted on after each iteration of a job of one stage."""
+    tracker = StragglerTracker(StragglerConfig(**settings), pipelines=1, stages=1)
+    active = []
+    for factor in seen:
+        tracker.update(np.array([[factor]]), np.array([[throttled]]))
+        active.append(float(tracker.active[0, 0]))
+    return active
+
+
+@pytest.mark.parametrize(
+    ("seen", "settings", "active"),
+    [
+        pytest.param([1.0, 1.4], {"onset_iterations": 1}, [1.0, 1.4], id="at once, and as slow as it is"),
+        pytest.param([1.15] * 3, {"threshold": 1.2}, [1.0] * 3, id="below the threshold"),
+        pytest.param([1.2] * 2, {"threshold": 1.2}, [1.0, 1.2], id="at the threshold"),
+        pytest.param([1.1, 1.5, 1.6], {"onset_iterations": 3}, [1.0, 1.0, 1.5], id="the less slow of the latest two"),
+        pytest.param([1.6, 1.6, 1.3], {"onset_iterations": 3}, [1.0, 1.0, 1.3], id="the latest"),
+        pytest.param([1.2999, 1.2999], {}, [1.0, 1.29], id="rounded down"),
+        pytest.param([1.3, 1.3, 1.03, 1.029], {}, [1.0, 1.3, 1.03, 1.0], id="normal is below the other threshold"),
+        pytest.param([1.3, 1.3, 1.02, 1.02], {"recovery_iterations": 3}, [1.0, 1.3, 1.02, 1.02], id="eased at once"),
+        pytest.param([1.3, 1.3, 1.24, 1.23], {}, [1.0, 1.3, 1.3, 1.23], id="the same within five per cent"),
+    ],
+)
+def test_what_is_noticed_and_how_slow_it_is_said_to_be(seen, settings, active):
+    assert noticed(seen, **settings) == active
+
+
+@pytest.mark.parametrize("onset", [1, 2, 5])
+def test_a_driver_that_says_why_shortens_the_patience_and_makes_nobody_slow(onset):
+    assert noticed([1.0] * 5, throttled=True, onset_iterations=onset) == [1.0] * 5
+    assert noticed([1.3] * 5, throttled=True, onset_iterations=onset).index(1.3) == max(onset // 2, 1) - 1
+
+
+def test_patience_grows_to_64_iterations_and_returns_after_so_many_calm_ones():
+    tracker = StragglerTracker(StragglerConfig(calm_iterations=7), pipelines=1, stages=1)
+
+    def waits() -> int:
+        return next(count for count in range(1, 100) if tracker.update(np.array([[1.3]])))
+
+    def calm(iterations: int) -> None:
+        for _ in range(iterations):
+            tracker.update(np.array([[1.0]]))
+
+    relapses = []
+    for _ in range(8):
+        relapses.append(waits())
+        calm(6)
+    assert relapses == [2, 4, 8, 16, 32, 64, 64, 64]
+    calm(1)
+    assert waits() == 2
+
+
 @pytest.mark.parametrize(
     ("slowdowns", "drift"),
     [
@@ -116,3 +163,62 @@ def test_drift_is_what_all_pipelines_share(slowdowns, drift):
 def test_slowdowns_that_come_and_go_are_no_drift():
     watch = DriftWatch(StragglerConfig(drift_iterations=6))
     assert all(watch.update(np.full((2, 2), factor)) is None for factor in (1.0, 1.3, 1.0, 1.3, 1.1, 1.3, 1.0, 1.2))
+
+
+@pytest.mark.parametrize(("factor", "drifts"), [(1.1, True), (1.09, False), (0.91, False), (0.90, True)])
+def test_a_drift_is_beyond_the_threshold_either_way(factor, drifts):
+    watch = DriftWatch(StragglerConfig(threshold=1.1, drift_iterations=3))
+    assert [watch.update(np.full((2, 2), factor)) is not None for _ in range(6)] == [False, False, drifts] * 2
+
+
+def test_one_stage_that_drifts_is_enough_and_a_restart_forgets_it():
+    watch = DriftWatch(StragglerConfig(drift_iterations=3))
+    stages = np.array([[1.0, 1.2], [1.0, 1.2]])
+    watch.update(stages)
+    watch.update(stages)
+    watch.restart()
+    assert [watch.update(stages) is not None for _ in range(3)] == [False, False, True]
+
+
+def test_a_drift_may_waver_a_little():
+    watch = DriftWatch(StragglerConfig(drift_iterations=20))
+    factors = [1.2] * 9 + [1.24] * 9 + [1.2, 1.24]
+    found = [watch.update(np.full((2, 1), factor)) for factor in factors]
+    assert found[-1] == pytest.approx([1.22], abs=0.02)
+
+
+def test_switched_off_there_is_no_drift():
+    watch = DriftWatch(StragglerConfig(enabled=False, drift_iterations=2))
+    assert [watch.update(np.full((2, 2), 1.5)) for _ in range(4)] == [None] * 4
+
+
+def held(mhz: float) -> np.ndarray:
+    return np.array([[0.0, 0.0], [0.0, mhz]])
+
+
+def test_a_stage_that_is_held_at_a_clock_has_that_ceiling_until_it_recovers(tracker):
+    for _ in range(2):
+        tracker.update(slow(1.25), ceilings_mhz=held(1095))
+    assert tracker.active.tolist() == [[1.0, 1.0], [1.0, -1095.0]]
+    assert not tracker.update(slow(1.26), ceilings_mhz=held(1080)), "the same within noise"
+    assert tracker.update(slow(1.1), ceilings_mhz=held(1275))
+    assert tracker.active[1, 1] == -1275.0
+    assert tracker.update(slow(1.0), ceilings_mhz=held(0))
+    assert (tracker.active == 1.0).all()
+
+
+def test_an_announced_slowdown_beyond_a_ceiling_counts_and_a_smaller_one_does_not(tracker):
+    for _ in range(2):
+        tracker.update(slow(1.25), ceilings_mhz=held(1095))
+    for announced, expected in ((1.4, 1.4), (1.1, -1095.0)):
+        tracker.announce(1, announced)
+        tracker.update(slow(1.25), ceilings_mhz=held(1095))
+        assert tracker.active[1, 1] == expected
+    assert tracker.active[1, 0] == 1.1
+
+
+def test_new_expectations_forget_a_ceiling(tracker):
+    for _ in range(2):
+        tracker.update(slow(1.25), ceilings_mhz=held(1095))
+    tracker.restart()
+    assert (tracker.active == 1.0).all()

@@ -1,11 +1,17 @@
 """Calibration on virtual GPUs whose truth is known, and its cache."""
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
+from fake_gpu import FakeGpu, refusal
 
+from perseus_ds.device import calibration as module
 from perseus_ds.device.calibration import calibrate, calibrated
 from perseus_ds.device.opening import open_gpu
+
+pytestmark = pytest.mark.against_the_clock("a host that stalls adds to the latencies measured")
 
 
 @pytest.mark.parametrize(("latency_s", "period_s"), [(0.005, 0.02), (0.03, 0.1)])
@@ -66,5 +72,105 @@ def test_a_driver_that_refuses_costs_a_message_only(gpu, tmp_path):
     gpu.set_fault("gpu_is_lost")
     told = []
     assert calibrated(opened, True, tmp_path, lambda *message: told.append(message)).counter_period_s == 0.0
-    assert [code for code, _ in told] == ["nvml-gpu-is-lost"]
+    assert [code for code, _ in told] == ["gpu-lost"]
     assert not list(tmp_path.glob("calibration-*"))
+
+
+class PacedGpu(FakeGpu):
+    """A GPU whose clock and counter follow a time of its own: what is measured on it is exact."""
+
+    supported_clocks_mhz = tuple(range(1410, 405, -15))
+
+    def __init__(self, monkeypatch, latency_s: float = 0.02, period_s: float = 0.1) -> None:
+        super().__init__()
+        self.now_s, self.set_s = 50.01, 0.0
+        self.latency_s, self.period_s = latency_s, period_s
+        time = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self.sleep)
+        monkeypatch.setattr(module, "time", time)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    def lock_clock(self, mhz: int) -> None:
+        before = self.sm_clock_mhz()
+        super().lock_clock(mhz)
+        self.before_mhz, self.set_s = before, self.now_s
+
+    def sm_clock_mhz(self) -> int:
+        return self.actual_mhz if self.now_s - self.set_s >= self.latency_s else self.before_mhz
+
+    def energy_j(self) -> float:
+        return 7.0 * (self.now_s // self.period_s)
+
+
+def test_it_goes_to_and_fro_over_the_whole_range_and_gives_the_clock_back(monkeypatch):
+    gpu = PacedGpu(monkeypatch)
+    found = calibrate(gpu)
+    *asked, last = gpu.asked
+    assert (last, len(asked)) == (None, 10)
+    assert (min(asked), max(asked)) == (420, 1410)
+    steps_mhz = [abs(later - earlier) for earlier, later in itertools.pairwise(asked)]
+    assert max(steps_mhz) == 990
+    assert min(steps_mhz) < 200
+    assert len(found.switch_latencies_s) == 10
+    assert all(0.02 <= latency_s < 0.0206 for latency_s in found.switch_latencies_s)
+    assert found.counter_period_s == pytest.approx(0.1, abs=0.001)
+
+
+def test_a_clock_that_does_not_come_is_waited_for_half_a_second_and_ends_the_switching(monkeypatch):
+    gpu = PacedGpu(monkeypatch, latency_s=0.49)
+    assert len(calibrate(gpu).switch_latencies_s) == 10
+    slow = PacedGpu(monkeypatch, latency_s=0.51)
+    assert calibrate(slow).switch_latencies_s == ()
+    assert slow.asked == [420, None]
+
+
+def test_a_clock_that_it_has_already_is_not_asked_for(monkeypatch):
+    gpu = PacedGpu(monkeypatch)
+    gpu.supported_clocks_mhz = (1410,)
+    assert calibrate(gpu).switch_latencies_s == ()
+    assert gpu.asked == [None]
+
+
+@pytest.mark.parametrize(("period_s", "found_s"), [(0.5, 0.5), (0.9, 0.9), (3.0, 0.0)])
+def test_a_slow_counter_is_watched_for_two_seconds(monkeypatch, period_s, found_s):
+    gpu = PacedGpu(monkeypatch, period_s=period_s)
+    gpu.sets_clocks = False
+    assert calibrate(gpu).counter_period_s == pytest.approx(found_s, abs=0.001)
+    assert gpu.now_s - 50.01 == pytest.approx(2.0, abs=0.001)
+
+
+def test_a_fast_counter_is_watched_for_twelve_periods(monkeypatch):
+    gpu = PacedGpu(monkeypatch, period_s=0.1)
+    gpu.sets_clocks = False
+    calibrate(gpu)
+    assert gpu.now_s - 50.01 == pytest.approx(1.29, abs=0.002)
+
+
+def test_an_error_while_it_switches_gives_the_clock_back(monkeypatch):
+    gpu = PacedGpu(monkeypatch)
+    gpu.errors = [refusal()]
+    with pytest.raises(module.DriverError):
+        calibrate(gpu)
+    assert gpu.asked == [420, None]
+
+
+def test_nothing_is_measured_or_read_where_it_is_not_wanted(tmp_path):
+    gpu = FakeGpu()
+    assert calibrated(gpu, False, tmp_path, print) == module.Calibration()
+    assert gpu.asked == []
+
+
+def test_what_was_not_measured_whole_is_not_kept(monkeypatch, tmp_path):
+    for gpu in (PacedGpu(monkeypatch, latency_s=0.6), PacedGpu(monkeypatch, period_s=3.0)):
+        calibrated(gpu, True, tmp_path, print)
+        assert list(tmp_path.iterdir()) == []
+    calibrated(PacedGpu(monkeypatch), True, tmp_path / "a" / "b", print)
+    assert [file.name for file in (tmp_path / "a" / "b").iterdir()] == ["calibration-fake-gpu-1.json"]
+
+
+def test_models_and_drivers_have_files_of_their_own_whatever_their_names(monkeypatch, tmp_path):
+    gpu = PacedGpu(monkeypatch)
+    gpu.name, gpu.driver_version = "(NVIDIA) A100-SXM4/80GB", "535.1.1-beta"
+    calibrated(gpu, True, tmp_path, print)
+    assert [file.name for file in tmp_path.iterdir()] == ["calibration-nvidia-a100-sxm4-80gb-535.1.1-beta.json"]

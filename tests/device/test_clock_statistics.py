@@ -1,12 +1,16 @@
 """What a run's switches and samples amount to."""
 
 import math
+import random
 
 import pytest
 
 from perseus_ds.device.clock_keeper import KeeperUpdate
-from perseus_ds.device.clock_statistics import ClockStatistics
+from perseus_ds.device.clock_statistics import ClockStatistics, held_clock_mhz
+from perseus_ds.device.driver import Throttle
 from perseus_ds.device.protocol import Sample, Switch
+
+HOT = int(Throttle.HARDWARE_THERMAL_SLOWDOWN)
 
 
 def test_switches_are_reached_or_not_or_replaced_before_a_look():
@@ -14,7 +18,7 @@ def test_switches_are_reached_or_not_or_replaced_before_a_look():
     reached = [Switch(0.0, 0.001, 0.001 + 0.001 * n, 900, 900, 0) for n in range(1, 101)]
     replaced = Switch(1.0, 1.001, math.nan, 1200, 0, 3)
     throttled = Switch(2.0, 2.001, math.nan, 1200, 1050, 0)
-    samples = [Sample(float(n), 10.0 * n, 0.001, 1050, 0x40 if n == 3 else 0) for n in range(4)]
+    samples = [Sample(float(n), 10.0 * n, 0.001, 1050, HOT if n == 3 else 0) for n in range(4)]
     statistics.add(KeeperUpdate(samples=tuple(samples[:2]), switches=(*reached, replaced), notices=()))
     statistics.add(KeeperUpdate(samples=tuple(samples[2:]), switches=(throttled,), notices=()))
     assert statistics.throttled_s == pytest.approx(1.0)
@@ -27,9 +31,75 @@ def test_switches_are_reached_or_not_or_replaced_before_a_look():
         "throttle_reasons": "hardware thermal slowdown",
         "latency_median_s": pytest.approx(0.0505),
         "latency_p95_s": pytest.approx(0.095),
+        "latency_by_clock": {"900": [100, pytest.approx(0.0505), pytest.approx(0.095)]},
     }
+
+
+def test_latencies_are_told_by_target_clock():
+    statistics = ClockStatistics()
+    slow = [Switch(0.0, 1.0, 1.0 + 0.1 * n, 900, 900, 0) for n in (1, 2, 9)]
+    quick = [Switch(0.0, 1.0, 1.005, 1400, 1400, 0)]
+    statistics.add(KeeperUpdate((), (*slow, *quick), ()))
+    by_clock = statistics.to_json()["latency_by_clock"]
+    assert list(by_clock) == ["1400", "900"]
+    assert by_clock["1400"] == [1, pytest.approx(0.005), pytest.approx(0.005)]
+    assert by_clock["900"] == [3, pytest.approx(0.2), pytest.approx(0.2)]
+
+
+def test_a_clock_s_latency_is_known_once_it_has_been_seen_three_times():
+    statistics = ClockStatistics()
+    for latency_s in (0.02, 0.01, 0.09):
+        assert statistics.latency_s(900, otherwise_s=0.5) == 0.5
+        statistics.add(KeeperUpdate((), (Switch(0.0, 1.0, 1.0 + latency_s, 900, 900, 0),), ()))
+    assert statistics.latency_s(900, otherwise_s=0.5) == pytest.approx(0.02)
+    assert statistics.latency_s(1400, otherwise_s=0.5) == 0.5
+
+
+def test_jitter_is_what_is_left_once_every_clock_has_its_own_latency():
+    statistics, chance = ClockStatistics(), random.Random(7)
+    assert statistics.jitter_s(otherwise_s=0.001) == 0.001
+    for number, (mhz, typical_s) in enumerate(((900, 0.05), (1400, 0.01)) * 50):
+        held_back_s = 0.4 if number % 10 == 0 else 0.0  # by the power limit
+        latency_s = chance.gauss(typical_s, 0.002) + held_back_s
+        statistics.add(KeeperUpdate((), (Switch(0.0, 1.0, 1.0 + latency_s, mhz, mhz, 0),), ()))
+    assert statistics.jitter_s(otherwise_s=0.001) == pytest.approx(0.002, rel=0.3)
 
 
 def test_nothing_seen_is_nothing_claimed():
     empty = ClockStatistics().to_json()
     assert (empty["switches"], empty["latency_median_s"], empty["throttle_reasons"]) == (0, None, "")
+    assert empty["latency_by_clock"] == {}
+
+
+def test_a_first_sample_that_is_throttled_says_nothing_of_the_time_before():
+    statistics = ClockStatistics()
+    statistics.add(KeeperUpdate((Sample(5.0, 1.0, 0.001, 1050, HOT), Sample(5.5, 2.0, 0.001, 1050, HOT)), (), ()))
+    assert statistics.throttled_s == pytest.approx(0.5)
+
+
+def test_a_gpu_at_its_power_limit_is_as_it_should_be():
+    capped = Throttle.SOFTWARE_POWER_CAP
+    statistics = ClockStatistics()
+    statistics.add(KeeperUpdate((Sample(5.0, 1.0, 0.001, 1050, capped), Sample(5.5, 2.0, 0.001, 1050, capped)), (), ()))
+
+    assert statistics.throttled_s == 0.0
+    assert statistics.to_json()["throttled_share"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("clocks_mhz", "reason", "held_mhz"),
+    [
+        ([1200] * 9, HOT, 1200),
+        ([1185, 1200, 1200, 1190], HOT, 1200),
+        ([1200] * 18 + [700, 1410], HOT, 1200),  # on its way when it was read
+        ([1080, 920, 700], HOT, 0),  # it follows the requests, at a distance
+        ([1200] * 9, int(Throttle.SOFTWARE_POWER_CAP), 0),
+        ([1200] * 9, 0, 0),
+        ([0], HOT, 0),  # not readable
+        ([], HOT, 0),
+    ],
+)
+def test_a_throttled_gpu_is_held_at_the_clock_that_it_shows_whatever_is_requested(clocks_mhz, reason, held_mhz):
+    samples = [Sample(float(n), 10.0 * n, 0.001, mhz, reason) for n, mhz in enumerate(clocks_mhz)]
+    free = Sample(99.0, 990.0, 0.001, 600, 0)  # below the ceiling nothing holds it
+    assert held_clock_mhz([*samples, free]) == held_mhz

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.device.protocol import Request, Sample, Switch, decode, encode
+from perseus_ds.device.protocol import Pace, Request, Sample, Switch, decode, decode_order, encode
 
 numbers = st.floats(allow_nan=False)
 clocks = st.integers(0, 3000)
@@ -27,4 +27,9 @@ def test_a_clock_that_was_not_reached_travels_as_nan():
 @given(clocks, numbers)
 def test_requests_survive(mhz, requested_s):
     request = Request(mhz, requested_s)
-    assert Request.unpack(request.pack()) == request
+    assert decode_order(request.pack()) == request
+
+
+@given(numbers)
+def test_paces_survive(poll_s):
+    assert decode_order(Pace(poll_s).pack()) == Pace(poll_s)

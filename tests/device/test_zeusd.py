@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from waiting import wait_for
 
+from perseus_ds.config import DeviceConfig
 from perseus_ds.device.clock_keeper import ClockKeeper
 from perseus_ds.device.opening import open_gpu
 from perseus_ds.messages import PerseusError
@@ -23,6 +24,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.log.append(self.path)
         if self.path != "/discover" or not self.server.discovers:
             return self.answer(404, "no such route")
+        if isinstance(self.server.discovers, str):
+            return self.answer(200, self.server.discovers)
         gpus = [
             {"id": number, "pci_address": gpu.constants.pci_bus_id.decode()[4:].lower()}
             for number, gpu in self.server.gpus.items()
@@ -143,7 +146,7 @@ def test_gone_in_mid_run_is_told_once_and_the_clocks_are_reset_when_it_is_back(g
     path = tmp_path / "z.sock"
     gpu.set_fault("no_permission")
     with zeusd(path, {0: gpu}):
-        keeper = ClockKeeper.start(backend="zeusd", zeusd_address=str(path))
+        keeper = ClockKeeper.start(device=DeviceConfig(backend="zeusd", zeusd_address=str(path)))
         keeper.set_mhz(900)
         wait_for(gpu.is_locked)
     path.unlink()
@@ -163,8 +166,27 @@ def test_gone_in_mid_run_is_told_once_and_the_clocks_are_reset_when_it_is_back(g
 
 def test_gone_for_good_ends_in_a_message_not_in_a_hang(gpu, tmp_path):
     with zeusd(tmp_path / "z.sock", {0: gpu}):
-        keeper = ClockKeeper.start(backend="zeusd", zeusd_address=str(tmp_path / "z.sock"))
+        keeper = ClockKeeper.start(device=DeviceConfig(backend="zeusd", zeusd_address=str(tmp_path / "z.sock")))
     begin_s = time.monotonic()
     (notice,) = keeper.close().notices
     assert time.monotonic() - begin_s < 3.0
     assert "[keeper-reset]" in notice
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "[]", "{}", '{"gpus": [{"pci_address": "x", "id": 0}]}', '{"gpus": [{"pci_address": "0:0:0.0"}]}', "[{}]"],
+)
+def test_a_daemon_that_talks_something_else_is_told_not_trusted(gpu, tmp_path, body):
+    with (
+        zeusd(tmp_path / "z.sock", {0: gpu}, discovers=body or "nonsense"),
+        pytest.raises(PerseusError, match=r"/discover .*\[zeusd-refused\]"),
+    ):
+        open_gpu(0, "zeusd", zeusd_address=str(tmp_path / "z.sock"))
+
+
+@pytest.mark.parametrize("address", ["z.sock", "./host:1.sock"])
+def test_what_has_no_colon_or_a_slash_is_a_socket(gpu, tmp_path, monkeypatch, address):
+    monkeypatch.chdir(tmp_path)
+    with zeusd(address, {0: gpu}):
+        assert open_gpu(0, "zeusd", zeusd_address=address).backend == "zeusd"

@@ -86,6 +86,10 @@ class Job:
             time.sleep(0.02)
         pytest.fail(f"rank {rank} does not come to iteration {iteration}: {self.log()}")
 
+    def goes_on(self, iterations: int) -> None:
+        """Wait for some more iterations."""
+        self.reaches(0, int((self.directory / "0.progress").read_text().split()[1]) + iterations)
+
     def sees(self, kind: str, seen=lambda event: True) -> dict:
         """Wait for an event of a kind that is as wanted, and return it."""
         deadline_s = time.monotonic() + PATIENCE_S

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import perseus_ds
-from perseus_ds.coordination import bus, coordinator, solved_frontiers
+from perseus_ds.coordination import coordinator, gloo_group, solved_frontiers
 from perseus_ds.pipeline.events import Direction, Operation, Topology, Transfer
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.runtime import PerseusListener, listener
@@ -105,7 +105,7 @@ def break_rounding() -> None:
 
 def damage_broadcasts() -> None:
     """Flip a byte of whatever large arrives here."""
-    broadcast = bus._Group.broadcast
+    broadcast = gloo_group.GlooGroup.broadcast
 
     def damaged(group, tensor):
         received = broadcast(group, tensor)
@@ -113,7 +113,7 @@ def damage_broadcasts() -> None:
             received[1000] ^= 255
         return received
 
-    bus._Group.broadcast = damaged
+    gloo_group.GlooGroup.broadcast = damaged
 
 
 def fall_silent(runtime: PerseusListener) -> None:
@@ -121,7 +121,7 @@ def fall_silent(runtime: PerseusListener) -> None:
     quiet: Future = Future()
     assert runtime.session is not None
     runtime.session._bus.post = lambda row: quiet
-    runtime.session._consult = lambda: None
+    runtime.session._read_round = lambda: None
 
 
 def orders(results: Path) -> str:
@@ -178,7 +178,7 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
             if fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if fault == "error" and runtime is not None:
-                runtime.session._recorder.operation_begin = None
+                runtime.session._meter._recorder.operation_begin = None
             if fault == "silence" and runtime is not None:
                 fall_silent(runtime)
         microbatches = MICROBATCHES + 2 * (order == "larger")

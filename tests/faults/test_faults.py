@@ -6,13 +6,15 @@ import pytest
 from small_job import BUS_TIMEOUT_S, RANKS, Job
 from small_trainer import ITERATIONS
 
+pytestmark = pytest.mark.against_the_clock("a busy host delays ranks as a fault does")
+
 
 @pytest.fixture
 def start(tmp_path):
     jobs = []
 
-    def start(*fault, iterations=ITERATIONS):
-        jobs.append(Job(tmp_path / f"job{len(jobs)}", iterations, fault))
+    def start(*fault, iterations=ITERATIONS, **settings):
+        jobs.append(Job(tmp_path / f"job{len(jobs)}", iterations, fault, settings=settings))
         return jobs[-1]
 
     yield start
@@ -33,9 +35,10 @@ def trained_as_without(job, without) -> bool:
 
 
 def test_a_plan_is_enforced_to_the_end_though_a_rank_is_frozen_for_a_while(start, without):
-    job = start()
+    job = start(iterations=0)
     job.freeze(3, 1.5)
-    assert job.wait() == [0] * RANKS, job.log()
+    job.says("enforcing")
+    assert job.stop() == [0] * RANKS, job.log()
     assert trained_as_without(job, without)
     assert all(result["on"] for result in job.results()), job.log()
     events = (job.directory / "run" / "events.jsonl").read_text()
@@ -45,8 +48,9 @@ def test_a_plan_is_enforced_to_the_end_though_a_rank_is_frozen_for_a_while(start
 
 @pytest.mark.parametrize("fault", [("coordinator", 0), ("rounding", 3), ("damage", 1), ("error", 2)])
 def test_an_error_of_ours_turns_perseus_off_on_all_ranks_and_nothing_else(start, without, fault):
-    job = start(*fault, iterations=0)
+    job = start(*fault, iterations=0, rejoin={"attempts": 0})
     job.says("[switched-off]")
+    job.goes_on(20)  # all ranks hear of it
     assert job.stop() == [0] * RANKS, job.log()
     assert trained_as_without(job, without)
     assert not any(result["on"] for result in job.results()), job.log()
@@ -54,8 +58,20 @@ def test_an_error_of_ours_turns_perseus_off_on_all_ranks_and_nothing_else(start,
     assert job.clocks_are_reset()
 
 
+def test_an_error_of_ours_that_does_not_come_again_is_survived(start, without):
+    job = start("error", 2, iterations=0)
+    back = job.sees("rejoined")
+    job.sees("phase", lambda event: event["phase"] == "enforcing" and event["iteration"] >= back["iteration"])
+    job.reaches(0, ITERATIONS)
+    assert job.stop() == [0] * RANKS, job.log()
+    assert trained_as_without(job, without)
+    assert all(result["on"] for result in job.results()), job.log()
+    assert job.log().count("[paused]") == 1
+    assert job.clocks_are_reset()
+
+
 def test_a_rank_that_the_bus_does_not_hear_costs_the_time_out_and_no_more(start, without):
-    job = start("silence", 2)
+    job = start("silence", 2, rejoin={"attempts": 0})
     assert job.wait() == [0] * RANKS, job.log()
     assert trained_as_without(job, without)
     assert not any(result["on"] for rank, result in enumerate(job.results()) if rank != 2), job.log()

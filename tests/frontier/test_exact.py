@@ -74,7 +74,8 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(dag, make_profile(curves), power_w)
 
 
-@settings(max_examples=320, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.compiled
+@settings(max_examples=320, suppress_health_check=[HealthCheck.too_slow])
 @given(problems(), st.lists(st.floats(0.01, 0.99), min_size=3, max_size=3))
 def test_frontier_is_the_linear_program_s_optimum(problem: Problem, between: list[float]) -> None:
     frontier = solve(problem)

@@ -17,6 +17,7 @@ from perseus_ds.frontier.emulation import emulate
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import read_profile
 
+pytestmark = pytest.mark.compiled  # up to 1,536 instructions
 PROFILES = Path(perseus_ds.simulator.__file__).parent / "profiles"
 BLOCKING_POWER_W = {"gpt3-175b-a100-sxm": 83.64, "gpt3-175b-a40": 70.38}
 
@@ -44,8 +45,11 @@ def test_saving_at_the_fastest_time(name: str, microbatches: int, paper_percent:
     frontier = frontier_of(name, microbatches)
     plan = frontier.plan(frontier.t_min_s)
     assert plan.time_s <= frontier.t_min_s
-    assert round(100 * plan.gap, 2) <= gap_percent
-    assert 100 * emulate(frontier, 1, ()).saving_intrinsic >= paper_percent
+    assert 0 < round(100 * plan.gap, 2) <= gap_percent
+    result = emulate(frontier, 1, ())
+    most = 1 - frontier.lower_bound_j(frontier.t_min_s) / result.baseline_j
+    # The paper fits curves to the measured points, whose hull lies below; more than this would be another accounting.
+    assert paper_percent <= 100 * result.saving_intrinsic <= min(paper_percent + 0.9, 100 * most)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,7 @@ def test_saving_at_the_fastest_time(name: str, microbatches: int, paper_percent:
 )
 def test_saving_with_a_straggler(name: str, paper_percent: float, envpipe_percent: float) -> None:
     result = emulate(frontier_of(name, 96), 16, [1.2])
-    assert 100 * result.saving_total >= paper_percent
+    assert paper_percent <= 100 * result.saving_total <= paper_percent + 2.5
     # Our EnvPipe saves what the paper's does: the accounting is the same.
     assert 100 * result.planners["envpipe"]["saving_total"] == pytest.approx(envpipe_percent, abs=0.1)
     assert result.planners["max"] == {"saving_intrinsic": 0.0, "saving_total": 0.0}

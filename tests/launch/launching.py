@@ -1,6 +1,8 @@
 """Starts real training through real launchers, on simulated GPUs."""
 
+import contextlib
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -24,9 +26,12 @@ QUICK = {
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Below the range that the system hands out itself: another job's connections would take it before its use."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def write_config(directory: Path, **values) -> Path:

@@ -1,11 +1,12 @@
 """Mistakes end with one line and exit code 2, before anything trains."""
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
-from launching import DS_CONFIG, TRAIN, deepspeed_command, environment, run, write_config
+from launching import DS_CONFIG, TRAIN, deepspeed_command, environment, run, torchrun_command, write_config
 
 pytestmark = pytest.mark.launch
 
@@ -75,9 +76,14 @@ def test_through_the_launcher_the_line_is_printed_once_and_the_job_fails(tmp_pat
     assert "loss" not in done.stdout
 
 
-def test_wrong_section_of_the_deepspeed_json(tmp_path):
-    import json
+def test_the_line_is_printed_even_where_rank_0_is_the_last_to_start(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import os, time\nif os.environ.get('RANK') == '0':\n    time.sleep(4)")
+    config = write_config(tmp_path, run_dri="typo")
+    done = run(torchrun_command(2, "-m", "perseus_ds", "run", TRAIN, "--perseus", config), PYTHONPATH=str(tmp_path))
+    assert done.stdout.count("[config-unknown-key]") == 1
 
+
+def test_wrong_section_of_the_deepspeed_json(tmp_path):
     ds_config = tmp_path / "ds.json"
     section = {"run_dir": str(tmp_path / "run"), "mode": "fast"}
     ds_config.write_text(json.dumps({**json.loads(DS_CONFIG.read_text()), "perseus": section}))

@@ -1,20 +1,32 @@
-"""Two pipelines of two stages with evaluation in between, with Perseus and without."""
+"""Two pipelines of two stages with evaluation and refreshed baselines in between, with Perseus and without."""
 
 import json
+from functools import cache
 
 import pytest
 from by_hand import by_hand
 from launching import DS_CONFIG, TRAIN, write_config
 
-pytestmark = pytest.mark.launch
+from perseus_ds.report.rundata import read_events
 
-STEPS = 35
+pytestmark = [
+    pytest.mark.launch,
+    pytest.mark.against_the_clock("a rank that starts late on a busy host is given up on"),
+]
+
+STEPS = 56
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("evaluation")
-    command = ["-m", "perseus_ds", "run", TRAIN, "--perseus", write_config(directory), "--deepspeed_config", DS_CONFIG]
+@pytest.fixture
+def job(tmp_path_factory, attempt):
+    return train(tmp_path_factory.getbasetemp() / f"evaluation-{attempt}")
+
+
+@cache
+def train(directory):
+    directory.mkdir()
+    config = write_config(directory, baseline_every=3)
+    command = ["-m", "perseus_ds", "run", TRAIN, "--perseus", config, "--deepspeed_config", DS_CONFIG]
     command += ["--stages", 2, "--steps", STEPS, "--eval-every", 7, "--layers", 2]
     done = by_hand(4, *command, "--losses", directory / "with.json")
     assert done.returncode == 0, done.stdout
@@ -26,7 +38,13 @@ def job(tmp_path_factory):
 def test_evaluation_neither_breaks_nor_counts(job):
     iterations = json.loads((job / "run" / "iterations.json").read_text())
     assert [row["iteration"] for row in iterations] == list(range(STEPS))
-    assert iterations[-1]["phase"] == "enforcing"
+    assert iterations[-1]["phase"] in ("enforcing", "baseline")
+
+
+def test_the_baseline_is_refreshed_among_the_plan_s_iterations(job):
+    refreshed = [event for event in read_events(job / "run") if event["event"] == "baseline"]
+    assert refreshed
+    assert all(0.0 < event["saving"] < 0.4 for event in refreshed)
 
 
 def test_losses_of_training_and_evaluation_are_bit_identical_with_and_without(job):

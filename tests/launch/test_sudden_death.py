@@ -13,7 +13,7 @@ from launching import DS_CONFIG, TRAIN, deepspeed_command, environment, write_co
 from perseus_ds.simulator.gpu import VirtualGpu
 from perseus_ds.simulator.state import state_paths
 
-pytestmark = pytest.mark.launch
+pytestmark = [pytest.mark.launch, pytest.mark.against_the_clock("clocks must be reset within a second of a death")]
 
 
 @pytest.fixture

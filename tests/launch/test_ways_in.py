@@ -24,7 +24,7 @@ sys.argv = [{str(TRAIN)!r}, *rest]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
-STEPS = ("--steps", 28, "--layers", 2)
+STEPS = ("--steps", 80, "--layers", 2)
 
 
 def with_run_command(directory):

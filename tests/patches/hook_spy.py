@@ -26,6 +26,7 @@ class Spy:
         self.sections: list[object] = []
         self.iterations: list[dict] = []
         self.checkpoints: list[tuple[str, str]] = []
+        self.was_unhooked = False
 
     def checkpoint_saved(self, directory: str) -> None:
         self.checkpoints.append(("saved", directory))
@@ -50,6 +51,9 @@ class Spy:
         assert self.open_operation is operation
         self.open_operation = None
         self.iterations[-1]["words"].append(word(operation))
+
+    def unhooked(self) -> None:
+        self.was_unhooked = True
 
     def iteration_end(self) -> None:
         self.iterations[-1]["ended"] = True

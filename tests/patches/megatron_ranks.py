@@ -13,6 +13,8 @@ from hook_spy import Spy, write
 from perseus_ds.messages import PerseusError
 from perseus_ds.patches import install_all, uninstall_all
 
+# A process that a checkpoint's writer spawns runs the main file again, if there is one.
+del globals()["__file__"]
 MICROBATCHES, SEQUENCE, BATCH, HIDDEN = 8, 4, 2, 8
 spy = Spy()
 found: dict = {}
@@ -56,20 +58,35 @@ def batches():
 def attributes() -> list[tuple[str, int]]:
     communicator = getattr(p2p_communication, "P2PCommunicator", schedules)
     owners = [schedules, p2p_communication, communicator, dist_checkpointing]
-    return [(name, id(value)) for owner in owners for name, value in sorted(vars(owner).items())]
+    # Without modules: a package gets them as they are imported.
+    return [
+        (name, id(value))
+        for owner in owners
+        for name, value in sorted(vars(owner).items())
+        if not inspect.ismodule(value)
+    ]
 
 
 class Case:
     """One parallel layout: builds the model, runs iterations."""
 
     def __init__(
-        self, stages: int, chunks: int = 1, tensor: int = 1, overlap: bool = False, warm_up: bool = False
+        self,
+        stages: int,
+        chunks: int = 1,
+        tensor: int = 1,
+        context: int = 1,
+        experts: int = 1,
+        overlap: bool = False,
+        warm_up: bool = False,
     ) -> None:
         virtual = chunks if chunks > 1 else None
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=tensor,
             pipeline_model_parallel_size=stages,
             virtual_pipeline_model_parallel_size=virtual,
+            context_parallel_size=context,
+            expert_model_parallel_size=experts,
         )
         self.config = TransformerConfig(
             num_layers=8,
@@ -78,6 +95,7 @@ class Case:
             tensor_model_parallel_size=tensor,
             pipeline_model_parallel_size=stages,
             virtual_pipeline_model_parallel_size=virtual,
+            context_parallel_size=context,
             pipeline_dtype=torch.float32,
             overlap_p2p_comm=overlap,
             batch_p2p_comm=not overlap,
@@ -93,7 +111,7 @@ class Case:
             data_iterator=[batches() for _ in self.model] if len(self.model) > 1 else batches(),
             model=self.model if len(self.model) > 1 else self.model[0],
             num_microbatches=MICROBATCHES,
-            seq_length=SEQUENCE,
+            seq_length=SEQUENCE * self.config.context_parallel_size,  # of which each rank has its part
             micro_batch_size=BATCH,
             forward_only=forward_only,
             **more,
@@ -127,6 +145,8 @@ LAYOUTS = {
     "interleaved PP2xVP2, overlap": {"stages": 2, "chunks": 2, "overlap": True},
     "PP2xDP2": {"stages": 2},
     "PP2xTP2": {"stages": 2, "tensor": 2},
+    "PP2xCP2": {"stages": 2, "context": 2},
+    "PP2xEP2": {"stages": 2, "experts": 2},
     "PP1": {"stages": 1},
 }
 found["cases"] = {}
@@ -158,12 +178,13 @@ found["checkpoints"] = [(what, Path(directory).name) for what, directory in spy.
 
 # Up to 0.15 a scope is a string, since 0.16 a list of enumerated ones; per-layer graphs stay allowed.
 scope = [enums.CudaGraphScope.full_iteration] if hasattr(enums, "CudaGraphScope") else "full_iteration"
+GRAPH = "--cuda-graph-scope full_iteration"
 REFUSED = {
-    "moe": {"overlap_moe_expert_parallel_comm": True},
-    "graph": {"enable_cuda_graph": True, "cuda_graph_scope": scope},
-    "local graph": {"cuda_graph_impl": "local", "cuda_graph_scope": scope},
-    "graph by name": {"cuda_graph_impl": "local", "cuda_graph_scope": ["attn", "full_iteration"]},
-    "hybrid": {"hybrid_context_parallel": True},
+    f"{GRAPH}, --enable-cuda-graph": {"enable_cuda_graph": True, "cuda_graph_scope": scope},
+    f"{GRAPH}, --cuda-graph-impl local": {"cuda_graph_impl": "local", "cuda_graph_scope": scope},
+    f"{GRAPH} among others": {"cuda_graph_impl": "local", "cuda_graph_scope": ["attn", "full_iteration"]},
+    "--cuda-graph-impl full_iteration": {"cuda_graph_impl": "full_iteration", "cuda_graph_scope": []},
+    "--hybrid-context-parallel": {"hybrid_context_parallel": True},
 }
 found["refused"] = {}
 
@@ -177,10 +198,22 @@ def refusal(**more) -> str | None:
 
 
 for name, settings in REFUSED.items():
+    if not all(hasattr(case.config, key) for key in settings):
+        continue
     before = {key: getattr(case.config, key, None) for key in settings}
     vars(case.config).update(settings)
     found["refused"][name] = refusal()
     vars(case.config).update(before)
+# Whatever the configuration says: under capture we make no CUDA call, and what the hooks do not see is missed.
+outside = vars(torch.cuda).copy()
+torch.cuda.is_initialized = torch.cuda.is_current_stream_capturing = lambda: True
+found["refused"]["a captured iteration"] = refusal()
+vars(torch.cuda).update(outside)
+hooked, schedules.backward_step = schedules.backward_step, inspect.unwrap(schedules.backward_step)
+found["refused"]["a mode that nobody knows"] = refusal()
+schedules.backward_step = hooked
+spy.take()
+
 case.config.cuda_graph_impl, case.config.cuda_graph_scope = "transformer_engine", "full"
 found["per-layer graphs"] = refusal()
 
@@ -192,7 +225,9 @@ if argument:
     alone = parallel_state.get_pipeline_model_parallel_group()
     found["their groups"] = refusal(**{argument: SimpleNamespace(**dict.fromkeys(names, alone), pp=alone)})
     own_groups = {argument: SimpleNamespace(**dict.fromkeys(names, alone), pp=everybody)}
-    found["refused"]["groups"] = refusal(**own_groups)
+    found["refused"]["process groups of your own"] = refusal(**own_groups)
+if "p2p_communicator" in parameters:
+    found["refused"]["a pipeline of several modules"] = refusal(p2p_communicator=SimpleNamespace())
 found["runs again"] = len(spy.take())
 
 install_all(spy, on_unsupported="warn")
@@ -202,10 +237,10 @@ if argument:
     install_all(spy, on_unsupported="warn")
     case.config.cuda_graph_impl = None
     case.run(**own_groups)
-found["unpatched under warn"] = spy.take()
+found["unpatched under warn"], found["told so"] = spy.take(), spy.was_unhooked
 
 uninstall_all()
-found["untouched after uninstall"] = attributes() == untouched
+found["changed after uninstall"] = sorted({name for name, _ in set(attributes()) ^ set(untouched)})
 case.run()
 found["events after uninstall"] = spy.take()
 write(Path(sys.argv[1]), rank, found)

@@ -94,7 +94,7 @@ def pretrained(tmp_path_factory) -> Path:
     for disable in ("0", "1"):
         done = by_hand(
             2, script, "--perseus", configuration, "--text", EXAMPLE / "sonnets.txt",
-            "--chunks", 2, "--train-iters", 48, "--eval-interval", 12, "--wandb-project", "gpt",
+            "--chunks", 2, "--train-iters", 108, "--eval-interval", 12, "--wandb-project", "gpt",
             "--losses", directory / f"losses-{disable}.json", "--tensorboard-dir", directory / f"tensorboard-{disable}",
             PERSEUS_DS_DISABLE=disable, PYTHONPATH=str(EXAMPLE), WANDB_ROWS=str(directory / f"wandb-{disable}.json"),
         )  # fmt: skip
@@ -106,13 +106,13 @@ def pretrained(tmp_path_factory) -> Path:
 def test_losses_of_pretrain_gpt_are_bit_identical_with_and_without(pretrained) -> None:
     with_perseus, without = (read(pretrained / f"losses-{disable}.json") for disable in "01")
     assert with_perseus == without
-    assert len(without) == 52
+    assert len(without) == 117
     assert '"enforcing"' in (pretrained / "run" / "events.jsonl").read_text()
 
 
 @pytest.mark.launch
 def test_evaluation_does_not_count(pretrained) -> None:
-    assert len(read(pretrained / "run" / "iterations.json")) == 48
+    assert len(read(pretrained / "run" / "iterations.json")) == 108
 
 
 @pytest.mark.launch
@@ -122,9 +122,9 @@ def test_metrics_join_megatron_s_own_in_tensorboard_and_wandb(pretrained) -> Non
     recorded = read(pretrained / "run" / "iterations.json")
     events = EventAccumulator(str(pretrained / "tensorboard-0"))
     events.Reload()
-    assert len(events.Scalars("loss")) == 48
+    assert len(events.Scalars("loss")) == 108
     energies_j = {event.step: event.value for event in events.Scalars("perseus_ds/energy_joules")}
-    assert len(energies_j) > 40
+    assert len(energies_j) > 90
     for step, energy_j in energies_j.items():
         assert energy_j == pytest.approx(recorded[step - 1]["energy_j"], rel=1e-5)
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag
+from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import SCHEDULES, schedule_dag
 
@@ -93,3 +97,16 @@ def test_a_cycle_is_named() -> None:
 def test_impossible_sizes_are_refused(schedule: str, size: tuple[int, int, int], message: str) -> None:
     with pytest.raises(PerseusError, match=message):
         schedule_dag(schedule, *size)
+
+
+def test_data_flows_through_all_stages_and_around_to_the_next_chunk() -> None:
+    dag = schedule_dag("interleaved", 2, 2, 2)
+    edges = {(dag.instructions[a], dag.instructions[b]) for a, b in dag.edges.tolist()}
+
+    def one(stage: int, kind: Kind, chunk: int) -> Instruction:
+        return Instruction(stage, kind, 0, chunk)
+
+    forward = [one(stage, Kind.FORWARD, chunk) for chunk in range(2) for stage in range(2)]
+    backward = [one(stage, Kind.BACKWARD, chunk) for chunk in (1, 0) for stage in (1, 0)]
+    assert {*pairwise(forward), *pairwise(backward)} <= edges
+    assert {(before, replace(before, kind=Kind.BACKWARD)) for before in forward} <= edges

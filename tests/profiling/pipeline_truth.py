@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.energy import Span
+from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
 FORWARD, BACKWARD = Kind.FORWARD, Kind.BACKWARD
@@ -34,6 +34,8 @@ class TruePipeline:
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
     microbatches: int = 8
     blocking_power_w: float = 83.64
+    blocking_slope_w: float = 0.0
+    """What waiting at the highest clock draws more than at the lowest."""
     switch_latency_s: float = 0.010
     time_noise: float = 0.005
     tail_s: float = 0.030
@@ -49,8 +51,15 @@ class TruePipeline:
             (k, p.frequency_mhz): (p.time_s, p.energy_j / p.time_s) for k, ps in self.curves.items() for p in ps
         }
         self.spans = [[] for _ in range(self.stages)]
-        self.power = [([self.now_s], [self.blocking_power_w]) for _ in range(self.stages)]
-        self.clock = [(max(f for k, f in self.truth if k.stage == s), 0, -1.0) for s in range(self.stages)]
+        self.lowest_mhz, self.highest_mhz = min(f for _, f in self.truth), max(f for _, f in self.truth)
+        self.power = [([self.now_s], [self.waiting_w(self.highest_mhz)]) for _ in range(self.stages)]
+        self.clock = [(self.highest_mhz, 0, -1.0) for _ in range(self.stages)]
+        self.begin_s = self.now_s
+
+    def waiting_w(self, mhz: int) -> float:
+        """Return what a GPU draws that waits at a clock: communication kernels spin at it."""
+        share = (mhz - self.lowest_mhz) / (self.highest_mhz - self.lowest_mhz)
+        return self.blocking_power_w + self.blocking_slope_w * share
 
     def keys(self, stage: int) -> list[CurveKey]:
         return [CurveKey(stage, kind) for kind, _ in self.orders[stage]]
@@ -80,12 +89,16 @@ class TruePipeline:
         """Run one instruction, whose clock was asked for at the end of the one before; return its end."""
         key = CurveKey(stage, kind)
         old, new, change = self.clock[stage]
-        if mhz != (new or old):
+        changes = mhz != (new or old)
+        if changes:
             old, new, change = new or old, mhz, asked_at + self.switch_latency_s
         self.clock[stage] = (old, new, change)
         slow = self.rng.normal(1.0, self.time_noise)
         edges, levels = self.power[stage]
         now, left = begin, 1.0
+        if new and edges[-1] <= change < begin:
+            edges.append(change)
+            levels.append(self.waiting_w(new))
         if now < change and new:
             time_s, watts = self.truth[key, old]
             part = min((change - now) / (time_s * slow), left)
@@ -98,8 +111,8 @@ class TruePipeline:
             levels.append(watts)
             now += left * time_s * slow
         edges.append(now)
-        levels.append(self.blocking_power_w)
-        self.spans[stage].append(Span(begin, now, key, mhz, self.begin_s))
+        levels.append(self.waiting_w(new if new and now >= change else old))
+        self.spans[stage].append(Span(begin, now, key, mhz, asked_at if changes else -np.inf))
         return now
 
     def samples(
@@ -110,10 +123,29 @@ class TruePipeline:
         noise: float = 0.03,
         offset: float | Callable[[], float] = 0.0,
         poll_s: float = 0.005,
+        average_s: float = 0.0,
+        fading_s: float = 0.0,
+        warming: float = 0.0,
     ) -> list[tuple[float, float]]:
-        """Return what a process that polls this GPU's counter sees."""
+        """Return what a process that polls this GPU's counter sees.
+
+        Args:
+            stage: Whose GPU.
+            period_s: Update period.
+            duty: Share of the period in which the power is looked at.
+            noise: Of each increment.
+            offset: From the end of that share to the update.
+            poll_s: Time between two polls.
+            average_s: The counter sees the average power over this time before.
+            fading_s: The counter sees an average that forgets with this time constant.
+            warming: The share by which leakage grows within the first minutes.
+        """
         edges, levels = (np.array(a) for a in self.power[stage])
-        energy = np.concatenate([[0.0], np.cumsum(np.diff(edges) * levels[:-1])])
+        edges = np.append(edges, self.now_s)
+        levels = levels * (1.0 + warming * -np.expm1((edges[0] - edges[:-1]) / 60.0))
+        if average_s or fading_s:
+            edges, levels = averaged(edges, levels, average_s, fading_s)
+        energy = np.concatenate([[0.0], np.cumsum(np.diff(edges) * levels)])
 
         def until(t: float) -> float:
             return float(np.interp(t, edges, energy))
@@ -128,3 +160,23 @@ class TruePipeline:
             seen.append((np.ceil(update / poll_s) * poll_s + rng.uniform(0, 2e-4), round(counter, 3)))
             update += period_s
         return seen
+
+
+def averaged(
+    edges: np.ndarray, levels: np.ndarray, average_s: float, fading_s: float, step_s: float = 0.0005
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a power that an average of it over time follows, in steps of half a millisecond."""
+    grid = np.arange(edges[0], edges[-1], step_s)
+    energy = np.concatenate([[0.0], np.cumsum(np.diff(edges) * levels)])
+    power = np.diff(np.interp(grid, edges, energy)) / step_s
+    if average_s:
+        window = round(average_s / step_s)
+        summed = np.cumsum(np.concatenate([np.full(window, power[0]), power]))
+        power = (summed[window:] - summed[:-window]) / window
+    if fading_s:
+        keep = np.exp(-step_s / fading_s)
+        level = power[0]
+        for at, now in enumerate(power):
+            level = keep * level + (1.0 - keep) * now
+            power[at] = level
+    return grid, power

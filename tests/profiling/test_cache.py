@@ -1,6 +1,7 @@
 """The profile cache: what it keeps, and what it does with files it cannot trust."""
 
 import json
+import re
 import resource
 from pathlib import Path
 
@@ -40,6 +41,18 @@ def test_a_stored_profile_comes_back_exactly(tmp_path: Path) -> None:
     assert [file.suffix for file in (tmp_path / "new" / "cache").iterdir()] == [".json"]
 
 
+def test_curves_of_joint_instructions_and_chunks_come_back_too(tmp_path: Path) -> None:
+    points = [ProfilePoint(1410, 0.05, 23.8, 1e-4, 0.2)]
+    keys = [CurveKey(0, kind, chunk) for kind in (Kind.FORWARD, Kind.BACKWARD) for chunk in range(2)]
+    profile = make_profile(dict.fromkeys([*keys, CurveKey(0, Kind.FORWARD_BACKWARD, 1, 0)], points))
+    store_profile(tmp_path, HERE, profile, 83.64, pytest.fail)
+
+    cached = load_profile(tmp_path, HERE, pytest.fail)
+
+    assert cached is not None
+    assert cached[0].curves == profile.curves
+
+
 def test_an_empty_or_missing_cache_is_no_message(tmp_path: Path) -> None:
     assert load_profile(tmp_path, HERE, pytest.fail) is None
     assert load_profile(tmp_path / "missing", HERE, pytest.fail) is None
@@ -52,6 +65,22 @@ def test_whatever_a_profile_depends_on_changes_its_file(tmp_path: Path, name: st
     assert load_profile(tmp_path, {**HERE, name: "another"}, pytest.fail) is None
 
 
+def test_a_fingerprint_in_another_order_is_the_same(tmp_path: Path) -> None:
+    assert cache_path(tmp_path, dict(reversed(HERE.items()))) == cache_path(tmp_path, HERE)
+
+
+def test_the_damaged_place_is_named(tmp_path: Path) -> None:
+    store_profile(tmp_path, HERE, measured(), 83.64, pytest.fail)
+    file = cache_path(tmp_path, HERE)
+    whole, lines = file.read_text(), []
+    for damaged in (whole.replace("0.0501", "-0.0501", 1), ""):
+        file.write_text(damaged)
+        load_profile(tmp_path, HERE, lines.append)
+
+    assert "curves.0.points.1.1: Input should be greater than 0" in lines[0]
+    assert "file: Invalid JSON" in lines[1]
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -61,13 +90,17 @@ def test_whatever_a_profile_depends_on_changes_its_file(tmp_path: Path, name: st
         lambda text: text.replace("0.0501", "-0.0501"),
         lambda text: text.replace("0.0501", "NaN"),
         lambda text: text.replace("backward", "sideways"),
+        lambda text: text.replace('"backward_chunk": -1', '"backward_chunk": -2'),
+        lambda text: re.sub(r'"points": \[.*?\]\s*\]', '"points": []', text, count=1, flags=re.DOTALL),
         lambda text: json.dumps({"curves": []}),
     ],
 )
 def test_a_damaged_file_is_reported_set_aside_and_made_again(tmp_path: Path, damage) -> None:
     store_profile(tmp_path, HERE, measured(), 83.64, pytest.fail)
     file = cache_path(tmp_path, HERE)
-    file.write_text(damage(file.read_text()))
+    whole = file.read_text()
+    assert damage(whole) != whole
+    file.write_text(damage(whole))
     lines: list[str] = []
 
     assert load_profile(tmp_path, HERE, lines.append) is None
@@ -121,6 +154,16 @@ def test_a_disk_without_space_costs_one_message_and_leaves_nothing_behind(tmp_pa
     assert "[cache-not-written]" in lines[0]
     assert list(tmp_path.iterdir()) == []
     assert load_profile(tmp_path, HERE, pytest.fail) is None
+
+
+def test_a_cache_that_cannot_be_read_costs_one_message_and_stays(tmp_path: Path) -> None:
+    cache_path(tmp_path, HERE).mkdir()  # in the way
+    lines: list[str] = []
+
+    assert load_profile(tmp_path, HERE, lines.append) is None
+    assert len(lines) == 1
+    assert "[cache-unreadable]" in lines[0]
+    assert cache_path(tmp_path, HERE).exists()
 
 
 def test_a_cache_directory_that_cannot_be_made_costs_one_message(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from perseus_ds.profiling.counter import FULL_PERIOD, SampledWindow, Timeline, counter_trace, find_window
+from perseus_ds.profiling.counter import counter_trace
+from perseus_ds.profiling.timeline import Timeline
+from perseus_ds.profiling.window import FULL_PERIOD, SampledWindow, exposure
 
 
 def square_wave(half_s: float, low_w: float, high_w: float, until_s: float) -> Timeline:
@@ -11,12 +13,6 @@ def square_wave(half_s: float, low_w: float, high_w: float, until_s: float) -> T
     edges = np.arange(0.0, until_s + half_s, half_s)
     high = np.arange(len(edges) - 1) % 2
     return Timeline(edges, np.column_stack([low_w * (1 - high), high_w * high]))
-
-
-def test_a_timeline_integrates_between_any_two_points() -> None:
-    timeline = Timeline(np.array([0.0, 1.0, 3.0]), np.array([[100.0], [50.0]]))
-
-    assert timeline.integral(np.array([0.0, 0.5, 1.0, 2.0, 3.0])).ravel().tolist() == [0, 50, 100, 150, 200]
 
 
 def test_updates_are_told_apart_from_the_polls_that_see_them() -> None:
@@ -42,8 +38,8 @@ def test_an_update_that_no_poll_saw_is_counted_with_the_next() -> None:
     gap = int(np.argmax(trace.last - trace.first))
     assert trace.last[gap] - trace.first[gap] == 3
     assert trace.energy_j[gap] == pytest.approx(90.0)
-    exposure = Timeline(np.array([-1.0, 6.0]), np.array([[1.0]])).exposure(trace, FULL_PERIOD)
-    assert exposure[gap, 0] == pytest.approx(0.3)
+    seen_s = exposure(Timeline(np.array([-1.0, 6.0]), np.array([[1.0]])), trace, FULL_PERIOD)
+    assert seen_s[gap, 0] == pytest.approx(0.3)
 
 
 def test_a_counter_that_stands_still_or_goes_back_tells_nothing() -> None:
@@ -55,32 +51,79 @@ def test_a_counter_that_stands_still_or_goes_back_tells_nothing() -> None:
     assert np.all(trace.energy_j > 0)
 
 
-@pytest.mark.parametrize(("offset", "duty"), [(0.75, 0.25), (0.3, 0.25), (0.0, 0.5), (0.0, 1.0)])
-def test_the_sampled_part_of_the_period_shows_in_the_increments(offset: float, duty: float) -> None:
-    timeline = square_wave(0.033, 80.0, 400.0, 40.0)
-    rng = np.random.default_rng(1)
-    updates_s = np.arange(0.5, 39.0, 0.1)
-    end_s = updates_s - offset * 0.1
-    seen_j = (timeline.integral(end_s) - timeline.integral(end_s - duty * 0.1)).sum(axis=1) / duty
-    counter = np.cumsum(seen_j * (1 + 0.03 * rng.normal(size=len(updates_s))))
-
-    trace = counter_trace(list(zip(updates_s, counter, strict=True)), 0.0, 40.0)
-    assert trace is not None
-    window = find_window(trace, timeline)
-
-    assert window.offset == pytest.approx(offset, abs=0.03)
-    assert window.width == pytest.approx(duty, abs=0.03)
+def irregular() -> np.ndarray:
+    """Times of a counter that moves whenever it likes."""
+    return np.array([0.0, 1.0, 1.7, 3.1, 3.4, 5.0, 5.3, 6.1, 7.9, 8.2, 9.5, 9.7, 11.0, 12.9, 13.1, 15.0])
 
 
-def test_without_evidence_the_whole_period_counts() -> None:
-    constant = Timeline(np.array([0.0, 50.0]), np.array([[300.0]]))
-    rng = np.random.default_rng(2)
-    counter = np.cumsum(30.0 * (1 + 0.03 * rng.normal(size=300)))
-
-    trace = counter_trace([(0.1 * i + 1, c) for i, c in enumerate(counter)], 0.0, 50.0)
+def test_where_updates_are_not_regular_each_poll_s_time_counts() -> None:
+    times = irregular()
+    trace = counter_trace(list(zip(times, np.arange(16.0) ** 2, strict=True)), -10.0, 20.0)
 
     assert trace is not None
-    assert find_window(trace, constant) == SampledWindow(0.0, 1.0)
+    assert trace.updates_s.tolist() == times.tolist()
+    assert trace.period_s == pytest.approx(np.median(np.diff(times)))
+    assert (trace.first.tolist(), trace.last.tolist()) == ([*range(15)], [*range(1, 16)])
+    assert trace.energy_j.tolist() == [2.0 * i + 1 for i in range(15)]
+
+
+def test_only_increments_that_saw_nothing_else_count() -> None:
+    times = irregular()
+    period_s = float(np.median(np.diff(times)))
+    samples = list(zip(times, 30.0 * np.arange(16), strict=True))
+
+    # A window lies up to a period before its update: the bounds are those of increments 2 and 12.
+    trace = counter_trace(samples, times[2] - period_s, times[13], excluded=[(times[5], times[8] - period_s)])
+
+    assert trace is not None
+    assert trace.first.tolist() == [2, 3, 4, 8, 9, 10, 11, 12]
+    just_less = counter_trace(samples, times[2] - period_s + 1e-6, times[13] - 1e-6)
+    assert just_less is not None
+    assert (just_less.first[0], just_less.last[-1]) == (3, 12)
+
+
+def test_three_increments_tell_something_and_two_do_not() -> None:
+    samples = [(0.1 * i, 30.0 * i) for i in range(4)]
+
+    assert counter_trace(samples, -1.0, 1.0) is not None
+    assert counter_trace(samples[:3], -1.0, 1.0) is None
+    assert counter_trace(samples, -1.0, 0.25) is None
+
+
+def test_a_poll_that_is_late_by_most_of_a_period_is_told_by_the_next() -> None:
+    late_s = {7: 0.08, 8: 0.06, 20: 0.07, 33: 0.085}
+    seen = [(0.1 * i + late_s.get(i, 0.0), 30.0 * i) for i in range(60)]
+
+    trace = counter_trace(seen, -1.0, 6.0)
+
+    assert trace is not None
+    assert (trace.last - trace.first).tolist() == [1] * 59
+    assert trace.period_s == pytest.approx(0.1, rel=1e-3)
+    assert trace.updates_s == pytest.approx(0.1 * np.arange(60), abs=0.02)
+
+
+def test_a_counter_that_moves_twice_in_a_period_has_one_update_there() -> None:
+    seen = [(0.1 * i, 30.0 * i) for i in range(60)]
+    seen.insert(21, (2.03, 605.0))
+
+    trace = counter_trace(seen, -1.0, 6.0)
+
+    assert trace is not None
+    assert (trace.last - trace.first).tolist() == [1] * 59
+    assert sorted(trace.energy_j.tolist()) == pytest.approx([25.0] + [30.0] * 58)
+
+
+def test_the_period_of_a_long_training_is_known_to_a_millionth() -> None:
+    rng = np.random.default_rng(4)
+    period_s = 0.1003
+    seen = [(50.0 + period_s * i + rng.uniform(0.0, 0.005), 30.0 * i) for i in range(20_000)]
+
+    trace = counter_trace(seen, 0.0, 5000.0)
+
+    assert trace is not None
+    assert trace.period_s == pytest.approx(period_s, rel=1e-6)
+    assert len(trace.energy_j) == 19_999
+    assert trace.updates_s - (50.0025 + period_s * np.arange(20_000)) == pytest.approx(0.0, abs=0.001)
 
 
 def test_a_busy_host_polls_late_and_the_updates_are_still_where_they_are() -> None:
@@ -99,6 +142,6 @@ def test_a_busy_host_polls_late_and_the_updates_are_still_where_they_are() -> No
 
     assert trace is not None
     assert trace.period_s == pytest.approx(0.05, rel=1e-5)
-    expected = timeline.exposure(trace, SampledWindow(0.05, 1.0)).sum(axis=1)
+    expected = exposure(timeline, trace, SampledWindow(0.05, 1.0)).sum(axis=1)
     assert np.median(np.abs(trace.energy_j / expected - 1.0)) < 0.02
     assert np.mean(np.abs(trace.energy_j / expected - 1.0) < 0.1) > 0.95

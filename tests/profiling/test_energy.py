@@ -9,9 +9,11 @@ from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
-from perseus_ds.profiling.energy import Span, attribute, spans_of
+from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.spans import Span, spans_of
 from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.window import FULL_PERIOD
 
 FORWARD, BACKWARD = CurveKey(1, Kind.FORWARD), CurveKey(1, Kind.BACKWARD)
 POWER_W = {(FORWARD, 1410): 400.0, (BACKWARD, 1410): 440.0, (FORWARD, 1200): 280.0, (BACKWARD, 1200): 300.0}
@@ -28,6 +30,7 @@ def training(latency_s: float = 0.0, iterations: int = 120) -> tuple[list[Span],
         asked = 1410 if iteration % 4 < 2 else 1200
         begin_s = now
         settled_s = now + latency_s if asked != clock else now
+        asked_s = begin_s if asked != clock else -np.inf
         for key, work_s in ((FORWARD, 0.03), (BACKWARD, 0.055), (FORWARD, 0.03), (BACKWARD, 0.055)):
             begin, left = now, work_s
             if now < settled_s:
@@ -38,7 +41,8 @@ def training(latency_s: float = 0.0, iterations: int = 120) -> tuple[list[Span],
                 clock = asked
                 draws.append((left, POWER_W[key, clock]))
                 now += left
-            spans.append(Span(begin, now, key, asked, begin_s))
+            spans.append(Span(begin, now, key, asked, asked_s))
+            asked_s = -np.inf
         draws.append((0.02, OPTIMIZER_W))
         spans.append(Span(now, now + 0.02, None))
         wait_s = float(rng.uniform(0.02, 0.06))
@@ -62,6 +66,49 @@ def test_energies_waiting_and_other_work_are_told_apart(latency_s: float) -> Non
     assert found.period_s == pytest.approx(0.02, rel=1e-6)
 
 
+def test_an_energy_s_interval_is_that_of_power_and_time_together() -> None:
+    found = attribute(*training())
+    sd = np.array([2.0, 3.0, 4.0, 5.0, 0.5, 1.0])
+    curves = {key: tuple(p._replace(time_ci_s=0.001) for p in points) for key, points in found.curves.items()}
+
+    known = replace(found, curves=curves).with_power(replace(found.power, sd=sd))
+
+    for (key, mhz), power_sd_w in zip(known.states, sd, strict=False):
+        point = next(point for point in known.curves[key] if point.frequency_mhz == mhz)
+        power_w = point.energy_j / point.time_s
+        expected_j = np.hypot(1.96 * power_sd_w * point.time_s, power_w * 0.001)
+        assert point.energy_ci_j == pytest.approx(expected_j)
+    assert known.blocking_power_ci_w == pytest.approx(1.96 * 0.5)
+
+
+def test_what_ran_before_the_first_instruction_and_after_the_last_does_not_count() -> None:
+    spans, samples = training(iterations=60)
+    begin_s, end_s = samples[0][0], samples[-1][0]
+    before = [(begin_s - 1.0 + 0.02 * i, samples[0][1] - 1000.0 * (1.0 - 0.02 * i)) for i in range(50)]
+    after = [(end_s + 0.02 * i, samples[-1][1] + 1000.0 * 0.02 * i) for i in range(1, 50)]
+
+    alone, among_others = attribute(spans, samples), attribute(spans, [*before, *samples, *after])
+
+    assert among_others.evidence.count == pytest.approx(alone.evidence.count, abs=2)
+    assert among_others.power.values == pytest.approx(alone.power.values, rel=1e-3, abs=1e-6)
+
+
+def test_the_increments_of_two_iterations_are_enough_when_nothing_is_noisy() -> None:
+    spans, samples = training(iterations=4)
+
+    found = attribute(spans[:10], samples, window=FULL_PERIOD)
+
+    assert found.period_s == pytest.approx(0.02)
+    assert found.curves[FORWARD][0].energy_j == pytest.approx(400.0 * 0.03, rel=0.02)
+    assert found.curves[BACKWARD][0].energy_j == pytest.approx(440.0 * 0.055, rel=0.02)
+
+
+def test_every_instruction_counts_when_clocks_change_at_once_the_first_ones_too() -> None:
+    found = attribute(*training(iterations=8))
+
+    assert dict(found.instances) == {(key, mhz): 8 for key in (FORWARD, BACKWARD) for mhz in (1410, 1200)}
+
+
 def test_an_instruction_under_which_the_clock_changed_tells_no_time() -> None:
     everything = attribute(*training())
     settling = attribute(*training(0.045), switch_latency_s=0.045)
@@ -74,7 +121,7 @@ def test_an_instruction_under_which_the_clock_changed_tells_no_time() -> None:
 def test_a_counter_that_stands_still_is_an_error_that_says_so() -> None:
     spans, samples = training()
 
-    with pytest.raises(PerseusError, match="told too little: 1 updates"):
+    with pytest.raises(PerseusError, match="too few readings of the energy counter: 1 updates"):
         attribute(spans, samples[:1])
     with pytest.raises(PerseusError, match=r"0 instructions.*\[profiling-no-energy\]"):
         attribute([], samples)
@@ -86,14 +133,16 @@ def test_what_is_not_an_instruction_nor_waiting_is_other_work() -> None:
         TimedOperation(Operation(Kind.FORWARD, 0, chunk=2), 0.1, 0.2, 1410),
         TimedOperation(Operation(Kind.EXCHANGE), 0.2, 0.3),
         TimedOperation(Operation(Kind.OPTIMIZER), 0.3, 0.4),
+        TimedOperation(Operation(Kind.BACKWARD, 0), 0.4, 0.5),  # without a clock of ours
     )
 
-    spans = spans_of(RecordedIteration(7.0, 7.5, operations), stage=3)
+    spans = spans_of(RecordedIteration(7.0, 7.5, operations, requested_s={0: 7.05}), stage=3)
 
     assert spans == [
         Span(7.0, 7.1, None),
-        Span(7.1, 7.2, CurveKey(3, Kind.FORWARD, 2), 1410, asked_s=7.0),
+        Span(7.1, 7.2, CurveKey(3, Kind.FORWARD, 2), 1410, asked_s=7.05),
         Span(7.3, 7.4, None),
+        Span(7.4, 7.5, None),
     ]
 
 

@@ -102,6 +102,24 @@ def test_tensor_parallel_ranks_give_the_longest_time_and_the_mean_energy_of_one_
             assert point.energy_j == pytest.approx(1.1 * own.energy_j)
 
 
+def test_intervals_shrink_with_the_gpus_that_were_measured(
+    measured: tuple[TruePipeline, list[Attribution]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perseus_ds.profiling.merge.pool", list)
+    one = measured[1][0]
+
+    shards, _ = merge_profiles([(0, one), (0, one), (0, one)])
+    replicas, _ = merge_profiles([(pipeline, one) for pipeline in range(4)])
+
+    for key, points in one.curves.items():
+        for point, of_three, of_four in zip(points, shards.curves[key], replicas.curves[key], strict=True):
+            # The longest of three times is as uncertain as one; a mean of three energies is not.
+            assert of_three.time_ci_s == pytest.approx(point.time_ci_s)
+            assert of_three.energy_ci_j == pytest.approx(point.energy_ci_j / 3**0.5)
+            assert of_four.time_ci_s == pytest.approx(point.time_ci_s / 2)
+            assert of_four.energy_ci_j == pytest.approx(point.energy_ci_j / 2)
+
+
 def test_one_straggling_pipeline_among_three_does_not_count(
     measured: tuple[TruePipeline, list[Attribution]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,8 @@ import pytest
 import perseus_ds
 from perseus_ds.config import ProfilingConfig
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.energy import Attribution, Span, attribute
+from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, read_profile
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
@@ -23,6 +24,7 @@ CURVES = {
 }
 CLOCKS = [point.frequency_mhz for point in CURVES[CurveKey(0, Kind.FORWARD)]]
 LATENCY_S, POLL_S = 0.010, 0.005
+BASELINE = 8
 
 
 class Training:
@@ -37,6 +39,7 @@ class Training:
         self.rng = np.random.default_rng(0)
         self.spans: list[Span] = []
         self.samples: list[tuple[float, float]] = []
+        self.readings: list[tuple[float, int]] = []
         self.next_poll_s = self.now_s
 
     def until(self, end_s: float) -> None:
@@ -46,6 +49,7 @@ class Training:
             counter_j = self.gpu.counter_mj() / 1e3
             if not self.samples or counter_j != self.samples[-1][1]:
                 self.samples.append((self.now_s, counter_j))
+                self.readings.append((self.now_s, self.gpu.sm_clock_mhz()))
             self.next_poll_s += POLL_S
         self.now_s = end_s
 
@@ -57,21 +61,29 @@ class Training:
             work_begin_s = self.now_s
             self.gpu.begin_work(key)
             self.until(self.gpu.finish_time_s())
-            self.spans.append(Span(work_begin_s, self.now_s, key, mhz, begin_s))
+            self.spans.append(Span(work_begin_s, self.now_s, key, mhz, -np.inf if index else begin_s))
             if index + 1 < len(order) and clocks_mhz[index + 1] != mhz:
                 self.gpu.lock_clock(clocks_mhz[index + 1])
         self.until(self.now_s + 0.2)
 
 
 def profile(state: Path, **nature: float) -> Attribution:
+    training = sweep(state, **nature)
+    return attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
+
+
+def sweep(state: Path, **nature: float) -> Training:
+    """Run a baseline at the highest clock, then a sweep."""
     training = Training(state, **nature)
     order = [CurveKey(0, Kind.FORWARD)] * 3 + [CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)] * 5
     order += [CurveKey(0, Kind.BACKWARD)] * 3
-    sweep = Sweep(order, CLOCKS, ProfilingConfig(), LATENCY_S, 0.07)
-    while not sweep.done:
-        training.iteration(order, sweep.next_frequencies())
-    assert sweep.iterations <= 40
-    return attribute(training.spans, training.samples, LATENCY_S)
+    swept = Sweep(order, CLOCKS, ProfilingConfig(), LATENCY_S, 0.07)
+    for _ in range(BASELINE):
+        training.iteration(order, (CLOCKS[0],) * len(order))
+    while not swept.done:
+        training.iteration(order, swept.next_frequencies())
+    assert swept.iterations <= 40
+    return training
 
 
 @pytest.mark.parametrize(
@@ -92,3 +104,27 @@ def test_a_virtual_gpus_energies_are_found(
     assert found.blocking_power_w == pytest.approx(83.64, rel=0.03)
     assert found.window.width == pytest.approx(duty, abs=0.03)
     assert all(abs(p.time_s / true.time_s - 1.0) < 0.003 for true, p in rows)
+
+
+def test_clocks_that_the_power_limit_breaks_leave_the_table(tmp_path: Path) -> None:
+    counter = {"counter_period_s": 0.1, "sampling_duty": 0.25, "noise": 0.01}
+    training = sweep(tmp_path / "gpu", power_limit_w=330.0, power_limit_window_s=0.3, **counter)
+    found = attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
+    as_asked = attribute(training.spans, training.samples, LATENCY_S)
+
+    for key, points in found.curves.items():
+        assert 1200 < points[0].frequency_mhz < 1395, "the baseline settled there"
+        assert as_asked.curves[key][0].frequency_mhz == CLOCKS[0]
+    times, energies = errors(found)
+    assert np.abs(times).max() < 0.01
+    assert np.abs(energies).max() < 0.03
+    assert np.sqrt(np.mean(energies**2)) < 0.01
+    assert np.abs(errors(as_asked)[0]).max() > 0.02, "what is wrong where nobody looks at the clock"
+
+
+def errors(found: Attribution) -> tuple[np.ndarray, np.ndarray]:
+    """Return the relative errors of all points' times and energies."""
+    truth = {(key, p.frequency_mhz): p for key, points in CURVES.items() for p in points}
+    rows = [(truth[key, p.frequency_mhz], p) for key, points in found.curves.items() for p in points]
+    times = np.array([p.time_s / true.time_s - 1.0 for true, p in rows])
+    return times, np.array([p.energy_j / true.energy_j - 1.0 for true, p in rows])

@@ -26,12 +26,13 @@ def run(recorder: Recorder, *operations: Operation, busy_s: float = 0.0) -> None
 def test_an_iteration_comes_out_in_program_order_with_times_and_clocks() -> None:
     recorder = Recorder(HostTimer())
     before_s = time.monotonic()
-    recorder.iteration_begin(IterationClocks(1410, (1410, 1200)))
+    recorder.iteration_begin(IterationClocks(1410, (1410, 1200)), 7)
     run(recorder, FORWARD, WAIT, BACKWARD, busy_s=0.01)
     recorder.iteration_end()
 
     (iteration,) = recorder.finished()
 
+    assert iteration.iteration == 7
     assert [timed.operation for timed in iteration.operations] == [FORWARD, WAIT, BACKWARD]
     assert [timed.frequency_mhz for timed in iteration.operations] == [1410, 0, 1200]
     assert before_s <= iteration.begin_s <= before_s + iteration.operations[-1].end_s
@@ -44,9 +45,9 @@ def test_an_iteration_comes_out_in_program_order_with_times_and_clocks() -> None
 
 def test_each_instruction_that_ends_is_told_by_its_index_and_waits_are_not() -> None:
     ended: list[int] = []
-    recorder = Recorder(HostTimer(), ended.append)
+    recorder = Recorder(HostTimer(), None, lambda token, index, at_s: ended.append(index))
     for _ in range(2):
-        recorder.iteration_begin(IterationClocks(1410))
+        recorder.iteration_begin(IterationClocks(1410), 0)
         run(recorder, WAIT, FORWARD, WAIT, BACKWARD, WAIT)
         recorder.iteration_end()
 
@@ -55,19 +56,19 @@ def test_each_instruction_that_ends_is_told_by_its_index_and_waits_are_not() -> 
 
 def test_an_evaluation_is_marked_and_an_iteration_left_by_an_exception_is_forgotten() -> None:
     recorder = Recorder(HostTimer())
-    recorder.iteration_begin()
+    recorder.iteration_begin(IterationClocks(1410))
     run(recorder, FORWARD)
     recorder.iteration_end()
-    recorder.iteration_begin(IterationClocks(1410))
+    recorder.iteration_begin(IterationClocks(1410), 4)
     recorder.operation_begin(FORWARD)
-    recorder.iteration_begin(IterationClocks(1410))
+    recorder.iteration_begin(IterationClocks(1410), 5)
     run(recorder, FORWARD, BACKWARD)
     recorder.iteration_end()
 
     evaluation, training = recorder.finished()
 
     assert not evaluation.training
-    assert training.training
+    assert (training.training, training.iteration) == (True, 5)
     assert len(training.operations) == 2
 
 
@@ -79,12 +80,12 @@ def test_operations_outside_an_iteration_are_not_noted() -> None:
     assert recorder.finished() == []
 
 
-@pytest.mark.parametrize("callback", [None, lambda index: None])
+@pytest.mark.parametrize("callback", [None, lambda *_: None])
 def test_an_instruction_costs_less_than_20_microseconds(callback) -> None:
-    recorder = Recorder(HostTimer(), callback)
+    recorder = Recorder(HostTimer(), None, callback)
     costs = []
     for _ in range(30):
-        recorder.iteration_begin(IterationClocks(1410))
+        recorder.iteration_begin(IterationClocks(1410), 0)
         begin_s = time.perf_counter()
         for _ in range(50):
             run_one(recorder, FORWARD)

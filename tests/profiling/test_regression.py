@@ -2,8 +2,19 @@
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
-from perseus_ds.profiling.regression import CONFIDENCE, parabolas, regress, unit_clocks
+from perseus_ds.profiling.regression import (
+    CONFIDENCE,
+    Evidence,
+    Posteriors,
+    matern,
+    parabolas,
+    posteriors,
+    prior_covariance,
+    regress,
+    unit_clocks,
+)
 
 CLOCKS = unit_clocks([*range(855, 1411, 15)] * 2 + [855, 855])
 CURVES = [np.arange(38), np.arange(38, 76)]
@@ -29,7 +40,8 @@ def test_values_are_sharper_than_each_amount_and_intervals_cover() -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
         truth = true_powers(rng, free=0.003)
-        fit, _ = regress(*measure(rng, truth, 700), CURVES, CLOCKS)
+        fit, evidence = regress(*measure(rng, truth, 700), CURVES, CLOCKS)
+        assert evidence.count == 700, "noise as it should be makes no outlier"
         errors.append(fit.values[:77] / truth[:77] - 1)
         covered.append(np.abs(fit.values - truth)[:77] <= CONFIDENCE * fit.sd[:77])
         assert fit.noise == pytest.approx(0.03, rel=0.15)
@@ -64,5 +76,134 @@ def test_a_state_that_nothing_saw_has_a_wide_interval_and_its_neighbours_guess()
     assert fit.sd[77] > 100, "nothing is known of a lone state that nothing saw"
 
 
+def test_without_noise_the_values_come_out_as_they_are_and_the_evidence_is_the_normal_equations() -> None:
+    rng = np.random.default_rng(5)
+    truth = true_powers(rng, free=0.0)
+    truth[38:76] = 1.03 * truth[:38]
+    truth[77] = 2.0  # far below what all draw on average
+    exposure, _ = measure(rng, truth, 700)
+    exposure[:, 77] += 0.01
+    amounts = exposure @ truth
+
+    fit, evidence = regress(exposure, amounts, CURVES, CLOCKS)
+
+    seen = exposure.any(axis=0)
+    assert fit.values[seen] == pytest.approx(truth[seen], rel=2e-3, abs=0.05)
+    assert fit.noise < 0.01, "what is beyond a parabola is hardly taken for noise"
+    assert evidence.count == 700
+    assert evidence.square == pytest.approx(700, rel=1e-3)
+    shares = exposure / amounts[:, None]
+    assert evidence.gram == pytest.approx(shares.T @ shares, rel=0.02, abs=1e-9)
+    assert evidence.moment == pytest.approx(shares.sum(axis=0), rel=0.02)
+    assert evidence.scale[:38] == pytest.approx(truth[:38], rel=0.03)
+    assert evidence.scale[77] == pytest.approx(amounts.sum() / exposure.sum() / 4), "no scale is next to nothing"
+
+
+def test_the_noise_is_found_from_few_amounts_too() -> None:
+    clock, curves = unit_clocks([900, 1100, 1300, 1410, 900]), [np.arange(4)]
+    powers = np.array([230.0, 260.0, 310.0, 350.0, 84.0])
+    found = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        exposure = rng.uniform(0.01, 0.08, (9, 5))
+        amounts = exposure @ powers * (1 + 0.03 * rng.normal(size=9))
+        found.append(regress(exposure, amounts, curves, clock)[1].noise)
+
+    # Four of nine degrees of freedom go into the parabola and the constant.
+    assert np.sqrt(np.mean(np.square(found))) == pytest.approx(0.03, rel=0.2)
+
+
+def small_evidence() -> tuple[Evidence, np.ndarray, np.ndarray]:
+    """Twelve amounts of two curves of two states and a lone one; with the design and the target."""
+    rng = np.random.default_rng(6)
+    design = rng.uniform(0.0, 1.0, (12, 5))
+    target = design @ np.array([1.0, 2.0, 1.5, 2.5, 0.5]) + 0.1 * rng.normal(size=12)
+    evidence = Evidence(
+        gram=design.T @ design,
+        moment=design.T @ target,
+        square=float(target @ target),
+        count=12,
+        curves=[np.array([0, 1]), np.array([2, 3])],
+        clock=np.array([0.0, 1.0, 0.0, 1.0, 0.0]),
+        scale=np.ones(5),
+        noise=0.1,
+    )
+    return evidence, design, target
+
+
+def test_posteriors_are_those_of_the_textbook() -> None:
+    evidence, design, target = small_evidence()
+    covariances = [np.diag([1.0, 4.0, 0.25, 1.0, 9.0]), np.eye(5) + 0.5]
+
+    found = posteriors(evidence, covariances)
+
+    assert found.noises == pytest.approx([0.06, 0.075, 0.09, 0.1, 0.115, 0.14])
+    for covariance, means, variances, scores in zip(
+        covariances, found.means, found.variances, found.scores, strict=True
+    ):
+        for noise, mean, variance, score in zip(found.noises, means, variances, scores, strict=True):
+            expected = np.linalg.inv(np.linalg.inv(covariance) + design.T @ design / noise**2)
+            assert mean == pytest.approx(expected @ design.T @ target / noise**2)
+            assert variance == pytest.approx(np.diag(expected))
+            amounts = multivariate_normal(np.zeros(12), design @ covariance @ design.T + noise**2 * np.eye(12))
+            assert score - 6 * np.log(2 * np.pi) == pytest.approx(amounts.logpdf(target))
+
+
+def test_what_is_beyond_some_values_is_the_evidence_of_the_rest() -> None:
+    evidence, design, target = small_evidence()
+    values = np.array([1.0, 1.0, 2.0, 2.0, 3.0])
+
+    beyond = evidence.beyond(values)
+
+    rest = target - design @ values
+    assert beyond.moment == pytest.approx(design.T @ rest)
+    assert beyond.square == pytest.approx(rest @ rest)
+    assert (beyond.gram is evidence.gram, beyond.count) == (True, 12)
+
+
+def test_an_average_is_a_mixture_with_the_spread_between_its_parts() -> None:
+    two = Posteriors(
+        means=np.array([[[1.0]], [[3.0]]]),
+        variances=np.array([[[4.0]], [[0.0]]]),
+        scores=np.zeros((2, 1)),
+        noises=np.array([0.02]),
+    )
+
+    # Weights 1/4 and 3/4; only differences of scores count.
+    fit = two.average(np.array([[5000.0], [5000.0 + np.log(3.0)]]))
+
+    assert fit.values == pytest.approx([2.5])
+    assert fit.sd**2 == pytest.approx([0.25 * (4.0 + 1.5**2) + 0.75 * 0.5**2])
+    assert fit.noise == pytest.approx(0.02)
+
+
+def test_values_go_together_by_clock_by_curve_and_by_nothing() -> None:
+    clock = np.array([0.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.0])
+    smooth, own, free = 0.1, 0.01, 0.001
+
+    covariance = prior_covariance([np.arange(3), np.arange(3, 6)], clock, 0.5, smooth, own, free)
+
+    # Matern 5/2 one correlation length away, and two.
+    near, far = (1 + np.sqrt(5) + 5 / 3) * np.exp(-np.sqrt(5)), (1 + 2 * np.sqrt(5) + 20 / 3) * np.exp(-2 * np.sqrt(5))
+    assert matern(np.array([0.0, 0.5, 1.0]), 0.5) == pytest.approx(
+        np.array([[1, near, far], [near, 1, near], [far, near, 1]])
+    )
+    assert covariance[0, 3:6] == pytest.approx(smooth**2 * np.array([1.0, near, far])), "of another curve"
+    assert covariance[1, 2] == pytest.approx(smooth**2 * near + own**2 * (near + 0.5 + 0.25)), "of the same curve"
+    assert covariance[2, 2] == pytest.approx(smooth**2 + own**2 * 3 + free**2)
+    assert covariance[6] == pytest.approx([0, 0, 0, 0, 0, 0, free**2]), "of a lone state"
+
+
+def test_clocks_are_scaled_to_their_range() -> None:
+    assert unit_clocks([900, 1410, 1155]).tolist() == [0.0, 1.0, 0.5]
+    assert unit_clocks([1410, 1410]).tolist() == [0.0, 0.0]
+
+
 def test_parabolas_have_one_constant_per_lone_state() -> None:
-    assert parabolas(CURVES, CLOCKS).shape == (78, 8)
+    clock = np.array([0.0, 0.5, 1.0, 0.5, 0.0])
+
+    basis = parabolas([np.array([0, 1, 2]), np.array([3])], clock)
+
+    assert basis[:, :3].tolist() == [[0, 0, 1], [0.25, 0.5, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0]]
+    assert basis[3, 3:6].tolist() == [0.25, 0.5, 1]
+    assert basis[:, 6].tolist() == [0, 0, 0, 0, 1]

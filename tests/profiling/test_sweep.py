@@ -51,8 +51,25 @@ def test_38_clocks_are_swept_within_40_iterations_of_8_microbatches(stage: int) 
         assert min(settled[key, mhz] for mhz in CLOCKS) >= 2
 
 
-def test_it_begins_at_the_highest_clocks_and_changes_a_few_times_per_iteration() -> None:
+def toggled(sweep: Sweep) -> Sweep:
+    """A sweep that has begun."""
+    assert sweep.next_frequencies() == sweep.next_frequencies()
+    return sweep
+
+
+def test_it_begins_with_equal_iterations_that_toggle_between_two_neighbouring_clocks() -> None:
     sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+    assert [sweep.next_frequencies() for _ in range(2)] == [(1125, 1140) * 8] * 2
+    assert sweep.next_frequencies()[:2] == (1410, 1410)
+
+
+@pytest.mark.parametrize("config", [ProfilingConfig(max_iterations=9), ProfilingConfig(mode="iteration")])
+def test_a_sweep_without_time_to_spare_does_not_toggle(config: ProfilingConfig) -> None:
+    assert Sweep(order_of(0), CLOCKS, config).next_frequencies()[:2] == (1410, 1410)
+
+
+def test_it_goes_on_at_the_highest_clocks_and_changes_a_few_times_per_iteration() -> None:
+    sweep = toggled(Sweep(order_of(0), CLOCKS, ProfilingConfig()))
 
     first, second = sweep.next_frequencies(), sweep.next_frequencies()
 
@@ -79,7 +96,7 @@ def test_iteration_mode_runs_one_clock_per_iteration() -> None:
 
 def test_a_slow_switch_makes_blocks_longer_and_at_worst_one_per_iteration() -> None:
     def blocks(settle_s: float) -> int:
-        sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig(), settle_s=settle_s, instruction_s=0.05)
+        sweep = toggled(Sweep(order_of(0), CLOCKS, ProfilingConfig(), settle_s=settle_s, instruction_s=0.05))
         clocks = sweep.next_frequencies()
         return 1 + sum(a != b for a, b in pairwise(clocks))
 
@@ -90,7 +107,7 @@ def test_bounds_of_the_configuration_hold() -> None:
     every = tuple(range(1410, 209, -15))
 
     assert len(run(Sweep(order_of(0), every, ProfilingConfig(max_iterations=7)))) == 7
-    assert min(Sweep(order_of(0), every, ProfilingConfig(max_slowdown=1.5)).clocks_mhz) == 945
+    assert min(Sweep(order_of(0), every, ProfilingConfig(max_instruction_slowdown=1.5)).clocks_mhz) == 945
     few = Sweep(order_of(0), every, ProfilingConfig(frequencies=10)).clocks_mhz
     assert len(few) == 10
     assert (few[0], few[-1]) == (1410, 705)
@@ -110,7 +127,7 @@ def test_five_increases_in_a_row_end_a_curve_of_its_own() -> None:
 
 
 def test_when_all_curves_have_ended_nothing_below_is_visited() -> None:
-    sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+    sweep = toggled(Sweep(order_of(0), CLOCKS, ProfilingConfig()))
     sweep.observe({key: curve(CLOCKS[:20], 1290) for key in (FORWARD, BACKWARD)}, BLOCKING_W)
 
     visited = {mhz for clocks in run(sweep) for mhz in clocks}
@@ -135,6 +152,44 @@ def test_known_precisely_enough_it_ends_early_and_unobserved_it_does_not() -> No
 
     assert precise.done
     assert not blind.done
+
+
+def test_a_curve_ends_where_an_instruction_is_slowed_by_more_than_the_bound() -> None:
+    def lowest_visited_mhz(slowdown: float) -> int:
+        sweep = toggled(Sweep(order_of(0), CLOCKS, ProfilingConfig(max_instruction_slowdown=1.5)))
+        points = [
+            ProfilePoint(mhz, 0.1 if mhz > 1200 else 0.1 * slowdown, 50.0 + mhz / 100, 0.0, 5.0) for mhz in CLOCKS[:20]
+        ]
+        sweep.observe({FORWARD: points, BACKWARD: points}, BLOCKING_W)
+        return min(mhz for clocks in run(sweep) for mhz in clocks)
+
+    assert lowest_visited_mhz(slowdown=1.51) == 1215
+    assert lowest_visited_mhz(slowdown=1.5) == 945, "the bound itself is allowed; no clock below is fast enough"
+
+
+def test_precision_is_asked_for_down_to_the_least_effective_energy_only() -> None:
+    def swept(ci_above: float, ci_below: float) -> Sweep:
+        sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+        for _ in range(36):
+            sweep.next_frequencies()
+        rough = [
+            point._replace(energy_ci_j=(ci_above if point.frequency_mhz >= 1290 else ci_below) * point.energy_j)
+            for point in curve(CLOCKS, 1290)
+        ]
+        sweep.observe({FORWARD: rough, BACKWARD: rough}, BLOCKING_W)
+        return sweep
+
+    assert swept(ci_above=0.014, ci_below=0.5).done
+    assert not swept(ci_above=0.016, ci_below=0.0).done
+
+    # With its least effective energy at the highest clock, that one point is all that must be precise.
+    sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
+    for _ in range(36):
+        sweep.next_frequencies()
+    first, *others = curve(CLOCKS, 1410)
+    falling = [first._replace(energy_ci_j=0.5 * first.energy_j), *others]
+    sweep.observe({FORWARD: falling, BACKWARD: falling}, BLOCKING_W)
+    assert not sweep.done
 
 
 def test_ranks_that_observe_the_same_choose_the_same() -> None:

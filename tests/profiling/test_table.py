@@ -57,16 +57,25 @@ def test_shipped_profiles_are_complete() -> None:
         ),
         pytest.param(GOOD.replace("1410", "1410.0"), id="frequencies as floats"),
         pytest.param("\ufeff" + GOOD.replace("\n", "\r\n"), id="spreadsheet's line ends and mark"),
-        pytest.param(GOOD + "\n\n", id="blank lines"),
+        pytest.param(GOOD.replace("20\n", "20\n\n , \n") + "\n\n", id="blank lines"),
     ],
 )
 def test_harmless_variants_read_the_same(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text).curves == read(tmp_path, GOOD).curves
 
 
-def test_repeated_measurements_are_averaged(tmp_path: Path) -> None:
+def test_the_least_and_the_largest_values_are_read(tmp_path: Path) -> None:
+    curves = read(tmp_path, GOOD.replace("1200", "1").replace("1410", "100000").replace(",20", ",0")).curves
+    assert [point[:3] for point in curves[CurveKey(0, Kind.FORWARD)]] == [(100_000, 0.05, 0.0), (1, 0.06, 18.0)]
+
+
+def test_repeated_measurements_are_averaged_and_the_more_there_are_the_surer_they_get(tmp_path: Path) -> None:
     curves = read(tmp_path, GOOD + "0,forward,1410,0.07,24\n").curves
     assert curves[CurveKey(0, Kind.FORWARD)][0] == pytest.approx((1410, 0.06, 22, 0, 0))
+
+    twice = [ProfilePoint(1410, 0.1, 20.0, 0.003, 3.0), ProfilePoint(1410, 0.2, 30.0, 0.004, 4.0)]
+    profile = make_profile({CurveKey(0, kind): twice for kind in (Kind.FORWARD, Kind.BACKWARD)})
+    assert profile.curves[CurveKey(0, Kind.FORWARD)] == (pytest.approx((1410, 0.15, 25.0, 0.0025, 2.5)),)
 
 
 @pytest.mark.parametrize(
@@ -75,17 +84,23 @@ def test_repeated_measurements_are_averaged(tmp_path: Path) -> None:
         ("", "the profile has no rows"),
         (HEADER, "the profile has no rows"),
         (GOOD.replace("energy", "joules"), "column 'energy' is missing"),
-        (GOOD.replace("0.05", "nan"), "row 2, column 'time': 'nan' is not allowed; allowed: a finite number above 0"),
+        (
+            GOOD.replace("0.05", "nan"),
+            "row 2, column 'time': 'nan' is not allowed; allowed: a finite number above 0",
+        ),
         (GOOD.replace("0.05", "-0.05"), "row 2, column 'time'"),
         (GOOD.replace("0.05", "0"), "row 2, column 'time'"),
         (GOOD.replace("0.05,20", "0.05,inf"), "row 2, column 'energy'"),
         (
             GOOD.replace("0.05,20", "0.05,-1"),
-            "row 2, column 'energy': '-1' is not allowed; allowed: a finite number, 0 or more",
+            "row 2, column 'energy': '-1' is not allowed; allowed: a finite number from 0, at most 1e",
         ),
-        (GOOD.replace("0.05,20", "0.05"), "row 2 has 4 cells; give at least 5"),
+        (GOOD.replace("0.05,20", "0.05"), "row 2 has 4 cells; write at least 5"),
         (GOOD.replace("1200,0.06", "1200.5,0.06"), "row 3, column 'frequency'"),
+        (GOOD.replace("1200,0.06", "0,0.06"), "row 3, column 'frequency'.* a whole number from 1 to 100000"),
+        (GOOD.replace("1200,0.06", "100001,0.06"), "row 3, column 'frequency'"),
         (GOOD.replace("0,forward,1200", "x,forward,1200"), "row 3, column 'stage'"),
+        (GOOD.replace("0,forward,1200", "10000,forward,1200"), "row 3, column 'stage'.* from 0 to 9999"),
         (GOOD.replace("0,forward,1200", "0,optimizer,1200"), "row 3, column 'instruction'.*one of forward, backward"),
         (GOOD.replace("backward", "forward"), "no rows for the backward of stage 0"),
         (GOOD.replace("0,backward", "2,backward"), "no rows for the backward of stage 0"),
@@ -116,6 +131,7 @@ def test_a_million_rows_are_read_and_planned(tmp_path: Path) -> None:
 
 
 def test_chunks_share_a_stage_s_work(tmp_path: Path) -> None:
+    assert split_chunks(read(tmp_path, GOOD), 1).curves == read(tmp_path, GOOD).curves
     profile = split_chunks(read(tmp_path, GOOD), 2)
     assert profile.chunks == 2
     assert profile.curve(CurveKey(0, Kind.FORWARD, 1))[0][:3] == (1410, 0.025, 10)

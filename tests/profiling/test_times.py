@@ -34,6 +34,8 @@ def test_points_come_by_falling_clock_with_honest_intervals() -> None:
     ]
     assert np.std(errors) < 0.5 * 0.02 / 4**0.5, "sharper than the mean of four"
     assert np.mean(inside) >= 0.85
+    widths = [point.time_ci_s / point.time_s for row in points.values() for point in row]
+    assert np.mean(widths) < 1.96 * 0.02 / 4**0.5, "and no wider than that of the mean"
 
 
 def test_an_instance_that_was_held_up_does_not_count() -> None:
@@ -45,6 +47,26 @@ def test_an_instance_that_was_held_up_does_not_count() -> None:
     at_1200 = next(point for point in points[FORWARD] if point.frequency_mhz == 1200)
     assert at_1200.time_s == pytest.approx(true_time_s(FORWARD, 1200), rel=0.01)
     assert counts[FORWARD, 1200] == 3
+
+
+def test_a_host_that_is_late_for_most_instances_of_a_clock_delays_no_point() -> None:
+    durations = [(FORWARD, mhz, true_time_s(FORWARD, mhz)) for mhz in CLOCKS for _ in range(3)]
+    late = [(FORWARD, 1200, 0.2), (FORWARD, 1200, 0.09), (FORWARD, 1200, 0.31), (FORWARD, 1200, 0.12)]
+
+    points, counts = instruction_times(durations + late)
+
+    at_1200 = next(point for point in points[FORWARD] if point.frequency_mhz == 1200)
+    assert at_1200.time_s == pytest.approx(true_time_s(FORWARD, 1200), rel=0.001)
+    assert counts[FORWARD, 1200] == 3
+
+
+def test_two_instances_that_differ_by_the_usual_noise_both_count() -> None:
+    rng = np.random.default_rng(2)
+    durations = [(FORWARD, mhz, true_time_s(FORWARD, mhz) * rng.normal(1.0, 0.02)) for mhz in CLOCKS for _ in range(2)]
+
+    _, counts = instruction_times(durations)
+
+    assert set(counts.values()) == {2}
 
 
 def test_a_step_in_the_curve_is_kept() -> None:

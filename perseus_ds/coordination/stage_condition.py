@@ -1,0 +1,83 @@
+"""The condition of a stage: as profiled, slower by a factor, or held at a clock.
+
+A hot GPU does not run everything slower. It holds no clock above a ceiling. Instructions planned below the ceiling take
+their time as ever (design of Perseus, SOSP '24, section 2.3: thermal throttling of stragglers).
+
+A condition is one float. 1.0 is as profiled, and more is a factor on the times at all clocks. Below 0, it is minus the
+ceiling in MHz.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["Health", "Timed", "ceiling_mhz", "health", "time_up_to_s"]
+
+_FITS_WITHIN = 0.03
+
+ExpectedTimes = Mapping[tuple[CurveKey, int], float]
+"""Seconds by curve and SM clock."""
+
+
+class Timed(NamedTuple):
+    """An instruction that has run.
+
+    Attributes:
+        key: Its curve.
+        mhz: Its requested clock.
+        time_s: Its duration.
+    """
+
+    key: CurveKey
+    mhz: int
+    time_s: float
+
+
+class Health(NamedTuple):
+    """What one rank says of its stage.
+
+    Attributes:
+        slowdown: Measured over expected instruction time; with a ceiling, shortest possible time over the profile's.
+        ceiling_mhz: Clock that the GPU is held at; 0: none.
+    """
+
+    slowdown: float = 1.0
+    ceiling_mhz: int = 0
+
+
+def ceiling_mhz(condition: float) -> int | None:
+    """Return the ceiling of a condition; None: it is a factor."""
+    return round(-condition) if condition < 0.0 else None
+
+
+def health(ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int) -> Health:
+    """Return the health of a stage from one iteration.
+
+    Args:
+        ran: The instructions of the iteration.
+        expected_s: The profile's times.
+        held_mhz: Clock that the throttled GPU was seen at; 0: none.
+    """
+    known = [one for one in ran if expected_s.get((one.key, one.mhz), 0.0) > 0.0]
+    if not known:
+        return Health()
+    factor = median(one.time_s / expected_s[one.key, one.mhz] for one in known)
+    above = [one for one in known if one.mhz > held_mhz > 0]
+    if above:
+        fits = median(one.time_s / time_up_to_s(expected_s, one.key, held_mhz) for one in above)
+        unheld = median(one.time_s / expected_s[one.key, one.mhz] for one in above)
+        if abs(fits - 1.0) <= _FITS_WITHIN < unheld - 1.0:
+            least_s = sum(time_up_to_s(expected_s, one.key, held_mhz) for one in known)
+            profiled_s = sum(min(s for (key, _), s in expected_s.items() if key == one.key) for one in known)
+            return Health(least_s / profiled_s, held_mhz)
+    return Health(float(factor))
+
+
+def time_up_to_s(expected_s: ExpectedTimes, key: CurveKey, mhz: float) -> float:
+    """Return the shortest time, in seconds, of a curve at clocks up to ``mhz``; if all are higher, its longest."""
+    times_s = {clock: time_s for (of, clock), time_s in expected_s.items() if of == key}
+    return min((time_s for clock, time_s in times_s.items() if clock <= mhz), default=max(times_s.values()))

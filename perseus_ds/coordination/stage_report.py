@@ -1,0 +1,74 @@
+"""The ranks' reports for planning, merged for each pipeline group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perseus_ds.coordination.resume import ResumeData
+from perseus_ds.pipeline.events import Topology
+from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.profiling.energy import Attribution
+from perseus_ds.profiling.merge import merge_profiles
+from perseus_ds.profiling.table import Profile
+
+__all__ = ["StageReport", "group_profiles", "group_traces"]
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """The measurements of one rank.
+
+    Attributes:
+        topology: Position of the rank.
+        trace: Its median baseline iteration.
+        attribution: Its profile.
+        switch_jitter_s: Standard deviation of its clocks' arrivals.
+    """
+
+    topology: Topology
+    trace: StageTrace
+    attribution: Attribution
+    switch_jitter_s: float = 0.0
+
+
+def group_profiles(
+    reports: Sequence[StageReport], groups: Sequence[int], knowledge: Sequence[ResumeData]
+) -> list[tuple[Profile, float]]:
+    """Merge the reports of each pipeline group.
+
+    Args:
+        reports: One per rank.
+        groups: Group number of each pipeline.
+        knowledge: Earlier results of each group; they take precedence over measurements.
+
+    Returns:
+        Profile and blocking power in watts, by group.
+
+    Raises:
+        PerseusError: A stage lacks its forward or its backward.
+    """
+    found = []
+    for number, known in enumerate(knowledge):
+        mine = [report for report in reports if groups[report.topology.pipeline] == number]
+        profile, blocking_power_w = merge_profiles(
+            [(report.topology.pipeline, report.attribution) for report in mine], "live profile"
+        )
+        if known.profile is not None:
+            profile, blocking_power_w = known.profile, known.blocking_power_w or blocking_power_w
+        found.append((profile, blocking_power_w))
+    return found
+
+
+def group_traces(traces: Sequence[tuple[Topology, StageTrace]], groups: Sequence[int]) -> list[list[StageTrace]]:
+    """Return the traces of each group's first pipeline, one per stage.
+
+    Args:
+        traces: Every rank's.
+        groups: Group number of each pipeline.
+    """
+    firsts = [groups.index(number) for number in sorted(set(groups))]
+    return [
+        [trace for topology, trace in traces if topology.pipeline == first and topology.shard_rank == 0]
+        for first in firsts
+    ]

@@ -1,0 +1,97 @@
+"""Sets the clocks requested by the trainer, each at its due time."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import time
+
+from perseus_ds.device.driver import DriverError, Gpu
+from perseus_ds.device.pending import PendingRequests
+from perseus_ds.device.protocol import RESET, Pace, Request, Switch, decode_order
+from perseus_ds.device.send_queue import SendQueue
+from perseus_ds.device.watcher import Watcher
+
+__all__ = ["Setter"]
+
+_PARENT_CHECK_S = 0.1
+_RETRY_PAUSE_S = 0.05
+
+
+class Setter:
+    """Passes requests from a pipe to the driver.
+
+    Args:
+        gpu: The GPU.
+        pipe: Socket to the trainer.
+        send_queue: Receives messages.
+        watcher: Learns of every clock that was set.
+        min_interval_s: Shortest time between two requests to the driver.
+    """
+
+    def __init__(
+        self, gpu: Gpu, pipe: socket.socket, send_queue: SendQueue, watcher: Watcher, min_interval_s: float
+    ) -> None:
+        self._gpu = gpu
+        self._pipe = pipe
+        self._send_queue = send_queue
+        self._watcher = watcher
+        self._min_interval_s = min_interval_s
+        self._pending = PendingRequests()
+        self._current_mhz = RESET
+        self._ready_s = -math.inf  # when the driver may be asked again
+        self._refused = False
+
+    def serve(self) -> None:
+        """Set the requested clocks until the trainer is gone."""
+        parent = os.getppid()
+        while os.getppid() == parent:
+            wait_s = max(self._ready_s, self._pending.due_s) - time.monotonic()
+            if select.select([self._pipe], [], [], min(max(wait_s, 0.0), _PARENT_CHECK_S))[0] and not self._receive():
+                return
+            now_s = time.monotonic()
+            if now_s >= self._ready_s and (request := self._pending.due(now_s)):
+                self._settle(request)
+
+    def _receive(self) -> bool:
+        """Read all available requests; return False once the trainer has closed the pipe."""
+        try:
+            while message := self._pipe.recv(64, socket.MSG_DONTWAIT):
+                match decode_order(message):
+                    case Request() as request:
+                        self._pending.add(request)
+                    case Pace(poll_s):
+                        self._watcher.poll_s = poll_s
+        except BlockingIOError:
+            return True
+        except ConnectionResetError:
+            pass  # the trainer has died with something of ours unread
+        return False
+
+    def _settle(self, request: Request) -> None:
+        """Carry a request out; retry after a failure, unless a newer one falls due meanwhile."""
+        if request.mhz == self._current_mhz or self._refused:
+            self._pending.settle()
+        elif self._set(request):
+            self._pending.settle()
+            self._current_mhz, self._pending.superseded = request.mhz, 0
+            self._ready_s = time.monotonic() + self._min_interval_s
+        else:
+            self._ready_s = time.monotonic() + _RETRY_PAUSE_S
+
+    def _set(self, request: Request) -> bool:
+        """Request a clock from the driver and return whether it accepted."""
+        try:
+            if request.mhz == RESET:
+                self._gpu.reset_clocks()
+            else:
+                self._gpu.lock_clock(request.mhz)
+        except DriverError as error:
+            self._refused = error.permanent
+            self._send_queue.tell(error.code, str(error))
+            return False
+        superseded = self._pending.superseded
+        self._watcher.expect(Switch(request.requested_s, time.monotonic(), math.nan, request.mhz, 0, superseded))
+        return True

@@ -1,0 +1,98 @@
+"""Which clock instructions really ran at, and which clocks a GPU cannot hold.
+
+A locked clock is a ceiling that the power limit can break, for a while or for good. What ran lower than asked belongs
+to the clock that it ran at. What iterations at the highest clock settle at is the highest that can be sustained.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from statistics import median, median_low
+
+from perseus_ds.profiling.spans import Segment
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["at_achieved_clocks", "sustained_clocks"]
+
+_LOWER_MHZ = 8
+_OFTEN = 0.2
+_FEW = 3
+
+
+def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[tuple[float, int]]) -> list[Segment]:
+    """Return the same with each instruction's clock replaced by the one that it ran at.
+
+    Args:
+        did: What the GPU did, with the clocks asked for.
+        readings: (monotonic seconds, MHz) of the SM clock, ascending.
+
+    Returns:
+        Segments in the same order. Clocks are left as they are where only few readings of a curve at a clock are
+        lower: a switch may come late.
+    """
+    low = _readings(did, readings)
+    often = {
+        state: median(lows)
+        for state, (lows, count) in _by_state(did, low).items()
+        if count >= _FEW and len(lows) >= _OFTEN * count
+    }
+    clocks = sorted({one.clock_mhz for one in did if isinstance(one.what, CurveKey)})
+
+    def nearest(mhz: float) -> int:
+        at = bisect_left(clocks, mhz)
+        return min(clocks[max(0, at - 1) : at + 1], key=lambda clock: abs(clock - mhz))
+
+    found = []
+    for one, seen in zip(did, low, strict=True):
+        typical_mhz = often.get((one.what, one.clock_mhz))
+        if typical_mhz is None:
+            found.append(one)
+        else:
+            found.append(replace(one, clock_mhz=nearest(typical_mhz if seen is None else seen)))
+    return found
+
+
+def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Mapping[CurveKey, int]:
+    """Return the highest clock that can be held, of each curve that cannot hold the highest.
+
+    Args:
+        did: What the GPU did, with the clocks asked for. It begins with iterations at the highest clock: what they
+            settle at counts, as cooler blocks of a sweep hold a clock that a whole iteration cannot.
+        achieved: The same with the clocks that it ran at.
+    """
+    highest_mhz = max((one.clock_mhz for one in did), default=0)
+    steady = len(list(takewhile(lambda one: one.clock_mhz == highest_mhz, did)))
+    ran: dict[CurveKey, list[int]] = defaultdict(list)
+    for one in achieved[:steady]:
+        if isinstance(one.what, CurveKey):
+            ran[one.what].append(one.clock_mhz)
+    settled = {key: int(median_low(clocks)) for key, clocks in ran.items()}
+    return {key: mhz for key, mhz in settled.items() if mhz < highest_mhz}
+
+
+def _readings(did: Sequence[Segment], readings: Sequence[tuple[float, int]]) -> list[float | None]:
+    """Return the mean clock read while each instruction ran; None: none was."""
+    times_s = [time_s for time_s, _ in readings]
+    found: list[float | None] = []
+    for one in did:
+        first, last = bisect_left(times_s, one.begin_s), bisect_left(times_s, one.end_s)
+        within = [mhz for _, mhz in readings[first:last] if mhz]
+        found.append(sum(within) / len(within) if within and isinstance(one.what, CurveKey) else None)
+    return found
+
+
+def _by_state(
+    did: Sequence[Segment], seen: Sequence[float | None]
+) -> dict[tuple[object, int], tuple[list[float], int]]:
+    """Return, by curve and clock asked for, the lower clocks read, and how many were read at all."""
+    found: dict[tuple[object, int], tuple[list[float], int]] = {}
+    for one, mhz in zip(did, seen, strict=True):
+        if mhz is not None:
+            lows, count = found.get((one.what, one.clock_mhz), ([], 0))
+            lower = [mhz] if mhz < one.clock_mhz - _LOWER_MHZ else []
+            found[one.what, one.clock_mhz] = ([*lows, *lower], count + 1)
+    return found

@@ -1,0 +1,133 @@
+"""When each clock really came: an instruction under which the clock changed tells it by how long it took.
+
+The time from a request to the new clock depends on the target clock, and now and then it is far longer. One latency
+for all would count seconds of one clock for another.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from statistics import median
+
+from perseus_ds.profiling.spans import Change, Span
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+
+__all__ = ["arrivals", "without_stalls"]
+
+_CONTRAST = 0.02
+"""Least difference of an instruction's times at two clocks, as a share, for its time to tell the border."""
+_STALLED = 1.05
+"""An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
+_ALL_NEW, _ALL_OLD = 0.03, 0.97
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the instructions after a request tell of its arrival: it lies between two times."""
+
+    least_s: float
+    most_s: float
+
+    @property
+    def exact(self) -> bool:
+        return self.least_s == self.most_s
+
+
+def arrivals(
+    spans: Sequence[Span], asked: Sequence[Change], points: Mapping[CurveKey, Sequence[ProfilePoint]]
+) -> list[Change]:
+    """Return the changes with the arrivals that the instructions' times tell.
+
+    Args:
+        spans: Work in order of time.
+        asked: The changes asked for, in order of time, with arrivals as roughly known.
+        points: The time of each instruction at each clock.
+
+    Returns:
+        The same changes. One that no instruction tells of came as those to the same clock mostly did.
+    """
+    times_s = _times_s(points)
+    told = list(_told(spans, asked, times_s))
+    latencies_s: dict[int, list[float]] = defaultdict(list)
+    for change, one in zip(asked, told, strict=True):
+        if one.exact:
+            latencies_s[change.mhz].append(one.least_s - change.asked_s)
+    typical_s = {mhz: median(each) for mhz, each in latencies_s.items()}
+    overall_s = median(typical_s.values()) if typical_s else None
+    found: list[Change] = []
+    for change, one in zip(asked, told, strict=True):
+        usual_s = typical_s.get(change.mhz, overall_s)
+        arrives_s = change.arrives_s if usual_s is None else change.asked_s + usual_s
+        arrives_s = min(max(arrives_s, one.least_s), one.most_s)
+        if found:
+            arrives_s = max(arrives_s, found[-1].arrives_s)
+        found.append(replace(change, arrives_s=arrives_s))
+    return found
+
+
+def without_stalls(spans: Sequence[Span], points: Mapping[CurveKey, Sequence[ProfilePoint]]) -> list[Span]:
+    """Return spans of which those that took too long begin later: where the host is late, the GPU waits for it.
+
+    Args:
+        spans: Work in order of time.
+        points: The time of each instruction at each clock.
+    """
+    times_s = _times_s(points)
+    found: list[Span] = []
+    before_mhz = 0
+    for span in spans:
+        if span.key is None:
+            found.append(span)
+            continue
+        known = [times_s.get((span.key, mhz)) for mhz in (before_mhz, span.frequency_mhz)]
+        longest_s = max((one for one in known if one is not None), default=inf)
+        stalled = span.end_s - span.begin_s > _STALLED * longest_s
+        found.append(replace(span, begin_s=span.end_s - longest_s) if stalled else span)
+        before_mhz = span.frequency_mhz
+    return found
+
+
+def _times_s(points: Mapping[CurveKey, Sequence[ProfilePoint]]) -> dict[tuple[CurveKey, int], float]:
+    """Return the seconds of each curve at each clock."""
+    return {(key, point.frequency_mhz): point.time_s for key, row in points.items() for point in row}
+
+
+def _told(
+    spans: Sequence[Span], asked: Sequence[Change], times_s: Mapping[tuple[CurveKey, int], float]
+) -> Iterator[_Told]:
+    """Yield what is told of each change."""
+    work = [span for span in spans if span.key is not None]
+    at, before_mhz = 0, work[0].frequency_mhz if work else 0
+    for number, change in enumerate(asked):
+        until_s = asked[number + 1].asked_s if number + 1 < len(asked) else inf
+        while at < len(work) and work[at].end_s <= change.asked_s:
+            at += 1
+        yield _of_one((work[index] for index in range(at, len(work))), change, before_mhz, until_s, times_s)
+        before_mhz = change.mhz
+
+
+def _of_one(
+    after: Iterable[Span],
+    change: Change,
+    before_mhz: int,
+    until_s: float,
+    times_s: Mapping[tuple[CurveKey, int], float],
+) -> _Told:
+    """Return what the instructions after a request tell, up to the next request."""
+    least_s = change.asked_s
+    for span in after:
+        assert span.key is not None
+        old_s, new_s = times_s.get((span.key, before_mhz)), times_s.get((span.key, change.mhz))
+        if span.begin_s >= until_s or old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST:
+            break
+        share = (span.end_s - span.begin_s - new_s) / (old_s - new_s)
+        if share < _ALL_NEW:
+            return _Told(least_s, max(least_s, span.begin_s))
+        if share < _ALL_OLD:
+            arrival_s = max(least_s, span.begin_s + share * old_s)
+            return _Told(arrival_s, arrival_s)
+        least_s = span.end_s
+    return _Told(least_s, inf)

@@ -1,0 +1,172 @@
+"""What one GPU did, and at which clock: work, waiting, and other work between instructions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import inf
+
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["Between", "Change", "Segment", "Span", "changes", "segments", "settled_durations", "spans_of"]
+
+_AT_THE_END = 0.05  # of an instruction: how far a request's time and the GPU's may be apart
+
+
+class Between(Enum):
+    """What a GPU does that runs no instruction."""
+
+    WAITING = "waiting"
+    OTHER = "other work"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A GPU at work.
+
+    Attributes:
+        begin_s: Begin on ``time.monotonic()``.
+        end_s: End on ``time.monotonic()``.
+        key: The curve of an instruction; None for other work (optimizer, reduction, loading).
+        frequency_mhz: SM clock asked for while it ran; 0 for other work.
+        asked_s: When that clock was asked for; infinitely early: at the end of the instruction before, if it differs.
+        excluded: Whatever the energy counter saw of it is left out: evaluation.
+    """
+
+    begin_s: float
+    end_s: float
+    key: CurveKey | None
+    frequency_mhz: int = 0
+    asked_s: float = -inf
+    excluded: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the clock.
+
+    Attributes:
+        asked_s: When it was asked for.
+        arrives_s: From when on it was in force.
+        mhz: The new clock.
+    """
+
+    asked_s: float
+    arrives_s: float
+    mhz: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A time in which one GPU did one thing at one clock.
+
+    Attributes:
+        begin_s: Begin on ``time.monotonic()``.
+        end_s: End on ``time.monotonic()``.
+        what: The curve of an instruction, or what was between two.
+        clock_mhz: SM clock in force; 0 while none has been asked for.
+        whole: Whether it lasted from begin to end, no change of the clock under way.
+    """
+
+    begin_s: float
+    end_s: float
+    what: CurveKey | Between
+    clock_mhz: int
+    whole: bool = False
+
+
+def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
+    """Return the work of a recorded iteration; whatever is between is waiting.
+
+    Args:
+        iteration: One rank's operations.
+        stage: The rank's pipeline stage.
+
+    Returns:
+        Spans in program order; of an evaluation one that is left out as a whole.
+    """
+    if not iteration.training:
+        return [Span(iteration.begin_s, iteration.end_s, None, excluded=True)]
+    spans: list[Span] = []
+    index = 0
+    for timed in iteration.operations:
+        kind = timed.operation.kind
+        begin_s, end_s = iteration.begin_s + timed.begin_s, iteration.begin_s + timed.end_s
+        if kind.is_instruction and timed.frequency_mhz:  # without a clock of ours it belongs to no curve
+            key = CurveKey.of(Instruction.of(stage, timed.operation))
+            spans.append(Span(begin_s, end_s, key, timed.frequency_mhz, iteration.requested_s.get(index, -inf)))
+        elif not kind.is_communication:
+            spans.append(Span(begin_s, end_s, None))
+        index += kind.is_instruction
+    return spans
+
+
+def changes(spans: Sequence[Span], latency_s: float) -> list[Change]:
+    """Return when the clock changed, in order of time, if every change takes equally long.
+
+    Args:
+        spans: Work in order of time.
+        latency_s: From a clock request to the new clock.
+    """
+    found: list[Change] = []
+    asked_mhz, free_s = 0, -inf
+    for span in spans:
+        if span.key is None:
+            continue
+        if span.frequency_mhz != asked_mhz or span.asked_s > -inf:
+            asked_s = span.asked_s if span.asked_s > -inf else free_s
+            found.append(Change(asked_s, asked_s + latency_s, span.frequency_mhz))
+        asked_mhz, free_s = span.frequency_mhz, span.end_s
+    return found
+
+
+def segments(spans: Sequence[Span], changed: Iterable[Change]) -> list[Segment]:
+    """Return what the GPU did from the first span's begin to the last one's end, cut where the clock changed.
+
+    Args:
+        spans: Work in order of time; between them the GPU waits.
+        changed: Changes of the clock in order of time.
+    """
+    if not spans:
+        return []
+    coming = deque(changed)
+    clock = next((span.frequency_mhz for span in spans if span.key is not None), 0)
+    found: list[Segment] = []
+    now_s = spans[0].begin_s
+    for begin_s, end_s, what in _activities(spans):
+        now_s = max(begin_s, now_s)
+        while coming and coming[0].arrives_s <= now_s:
+            clock = coming.popleft().mhz
+        # A request before the instruction's end may have let it stand still.
+        whole = not coming or coming[0].asked_s > end_s - _AT_THE_END * (end_s - begin_s)
+        while coming and coming[0].arrives_s < end_s:
+            change = coming.popleft()
+            found.append(Segment(now_s, change.arrives_s, what, clock))
+            now_s, clock = change.arrives_s, change.mhz
+        if now_s < end_s:
+            found.append(Segment(now_s, end_s, what, clock, whole))
+            now_s = end_s
+    return found
+
+
+def _activities(spans: Sequence[Span]) -> Iterator[tuple[float, float, CurveKey | Between]]:
+    """Yield begin, end and what was done, waits included."""
+    free_s = spans[0].begin_s
+    for span in spans:
+        if span.begin_s > free_s:
+            yield free_s, span.begin_s, Between.WAITING
+        yield span.begin_s, span.end_s, Between.OTHER if span.key is None else span.key
+        free_s = max(free_s, span.end_s)
+
+
+def settled_durations(found: Sequence[Segment]) -> list[tuple[CurveKey, int, float]]:
+    """Return curve, MHz and seconds of the instructions under which the clock did not change."""
+    return [
+        (one.what, one.clock_mhz, one.end_s - one.begin_s)
+        for one in found
+        if one.whole and isinstance(one.what, CurveKey)
+    ]

@@ -1,0 +1,143 @@
+"""Compares the claims of a run on virtual GPUs with the truth that these have stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import nan
+from statistics import fmean, median
+
+import numpy as np
+
+from perseus_ds.profiling.table import CurveKey, Profile
+from perseus_ds.report.rundata import RunData
+from perseus_ds.simulator.truth import Truth, read_truth
+
+__all__ = ["Claims", "CurveErrors", "claims_of"]
+
+
+@dataclass(frozen=True)
+class CurveErrors:
+    """Relative errors of the profile's points against the true cost of the same instructions.
+
+    Attributes:
+        points: Number of compared points.
+        time_rms: Root mean square of the time errors.
+        time_worst: Largest time error.
+        energy_rms: Root mean square of the energy errors.
+        energy_worst: Largest energy error.
+    """
+
+    points: int
+    time_rms: float
+    time_worst: float
+    energy_rms: float
+    energy_worst: float
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Claimed and true figures, NaN if unknown.
+
+    Attributes:
+        claimed_saving: ``saving`` of the summary, a fraction.
+        true_saving: The same from the true energies of the same iterations.
+        claimed_slowdown: ``slowdown`` of the summary, a fraction.
+        true_slowdown: The same from the true times.
+        true_time_s: Median true time of the iterations under the plan, in s.
+        true_energy_j: Median true energy of one pipeline in them, in J.
+        curves: Errors of the profile; None without a profile.
+        host_ahead: Largest lead of a rank's host over its GPU, in instructions.
+    """
+
+    claimed_saving: float
+    true_saving: float
+    claimed_slowdown: float
+    true_slowdown: float
+    true_time_s: float
+    true_energy_j: float
+    curves: CurveErrors | None
+    host_ahead: int
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Return title, claim and truth as text, for tables."""
+        rows = [
+            ("energy saved", _percent(self.claimed_saving), _percent(self.true_saving)),
+            ("slowdown", _percent(self.claimed_slowdown), _percent(self.true_slowdown)),
+        ]
+        if self.curves is not None:
+            one = self.curves
+            time, energy = (
+                f"rms {100 * rms:.2f} %, worst {100 * worst:.2f} %"
+                for rms, worst in ((one.time_rms, one.time_worst), (one.energy_rms, one.energy_worst))
+            )
+            rows += [(f"error of {one.points} points in time", "", time), ("the same in energy", "", energy)]
+        return rows
+
+
+def claims_of(data: RunData) -> Claims | None:
+    """Return claims and truth of a run; None if its GPUs are real or their states are gone."""
+    directory = data.path / "gpus"
+    numbers = [row["iteration"] for row in data.iterations]
+    truths: list[Truth] = []
+    with suppress(ValueError):  # left by another version
+        truths = read_truth(directory, [*numbers, *(number + 1 for number in numbers[-1:])])
+    if not data.summary["simulated"] or not truths:
+        return None
+    before_s, before_j = _medians(data, truths, "baseline")
+    after_s, after_j = _medians(data, truths, "enforcing")
+    return Claims(
+        _or_nan(data.summary["saving"]),
+        1.0 - after_j / before_j,
+        _or_nan(data.summary["slowdown"]),
+        after_s / before_s - 1.0,
+        after_s,
+        after_j,
+        _curve_errors(data.profile, truths) if data.profile else None,
+        max(truth.host_ahead for truth in truths),
+    )
+
+
+def _medians(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float, float]:
+    """Return median true time in s and energy in J per pipeline of a phase's steady iterations."""
+    wanted = [row["iteration"] for row in data.iterations if row["phase"] == phase and row.get("steady", True)]
+    whole = [number for number in wanted if all({number, number + 1} <= truth.begins.keys() for truth in truths)]
+    if not whole:
+        return nan, nan
+    lasted = [[_between(truth, number) for truth in truths] for number in whole]
+    times_s = [fmean(time_s for time_s, _ in one) for one in lasted]
+    energies_j = [sum(energy_j for _, energy_j in one) / data.summary["pipelines"] for one in lasted]
+    return median(times_s), median(energies_j)
+
+
+def _between(truth: Truth, number: int) -> tuple[float, float]:
+    (begin_s, begin_j), (end_s, end_j) = truth.begins[number], truth.begins[number + 1]
+    return end_s - begin_s, end_j - begin_j
+
+
+def _curve_errors(profile: Profile, truths: Sequence[Truth]) -> CurveErrors | None:
+    """Compare every point of the profile with the true cost at its clock."""
+    sums: dict[tuple[CurveKey, int], np.ndarray] = {}
+    for truth in truths:
+        for point, (count, time_s, energy_j) in truth.instructions.items():
+            sums[point] = sums.get(point, np.zeros(3)) + np.array([count, count * time_s, count * energy_j])
+    errors = []
+    for key, points in profile.curves.items():
+        for point in points:
+            if (found := sums.get((key, point.frequency_mhz))) is not None:
+                _, time_s, energy_j = found / found[0]
+                errors.append((point.time_s / time_s - 1.0, point.energy_j / energy_j - 1.0))
+    if not errors:
+        return None
+    time_rms, energy_rms = np.sqrt(np.mean(np.square(errors), axis=0)).tolist()
+    time_worst, energy_worst = np.abs(errors).max(axis=0).tolist()
+    return CurveErrors(len(errors), time_rms, time_worst, energy_rms, energy_worst)
+
+
+def _or_nan(value: float | None) -> float:
+    return nan if value is None else value
+
+
+def _percent(fraction: float) -> str:
+    return "–" if fraction != fraction else f"{100 * fraction:+.2f} %"

@@ -1,0 +1,119 @@
+"""Sets the clocks of one rank's iterations, and measures their operations."""
+
+from __future__ import annotations
+
+from perseus_ds.coordination.plan_table import PlanTable
+from perseus_ds.coordination.stage_condition import Health, Timed, health
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.clocks import IterationClocks
+from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.profiling.recorder import Recorder
+from perseus_ds.runtime.frequency_controller import FrequencyController, late_switches
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, curve_key, instructions_of
+from perseus_ds.runtime.rank_gpu import RankGpu
+
+__all__ = ["RankMeter"]
+
+
+class RankMeter:
+    """One rank's stopwatch and energy meter. Its methods never wait for the GPU.
+
+    Args:
+        gpu: Its GPU, clock keeper and timer.
+        topology: Position of this rank.
+
+    Attributes:
+        gpu: As given.
+        topology: As given.
+        measurements: All measurements so far.
+        switches: Clock switches requested in the latest iteration.
+        late_switches: Late ones among those read by the latest ``collect``: they came after their instruction began.
+    """
+
+    def __init__(self, gpu: RankGpu, topology: Topology) -> None:
+        self.gpu = gpu
+        self.topology = topology
+        self.measurements = Measurements()
+        self.switches = 0
+        self.late_switches = 0
+        self._held_mhz = 0
+        frequencies = FrequencyController(gpu.set_mhz, gpu.latency_s)
+        self._recorder = Recorder(
+            gpu.timer, frequencies.begin, frequencies.instruction_ended, frequencies.instruction_began
+        )
+        self._training: tuple[int, float] | None = None  # number and begin of the training iteration that lasts
+
+    def iteration_over(self, now_s: float) -> None:
+        """Close the current iteration, if any: the next one, or an evaluation, begins."""
+        if self._training is not None:
+            number, begin_s = self._training
+            self.measurements.lasted(number, begin_s, now_s)
+            self._training = None
+
+    def evaluation_begins(self) -> None:
+        """Begin an evaluation or other unplanned work at the default clocks."""
+        self.gpu.iteration_begins(None)
+        self._recorder.iteration_begin(self.gpu.default_clocks)
+
+    def iteration_begins(self, number: int, begin_s: float, clocks: IterationClocks) -> None:
+        """Begin a training iteration; its clocks are requested as the device reaches them.
+
+        Args:
+            number: Counted from 0.
+            begin_s: On ``time.monotonic()``.
+            clocks: Planned clocks.
+        """
+        self._training = (number, begin_s)
+        self.switches = clocks.switches
+        self._recorder.iteration_begin(clocks, number, self.measurements.expected_begins_s(clocks))
+
+    def operation_begin(self, operation: Operation) -> None:
+        """Mark the operation's begin."""
+        self._recorder.operation_begin(operation)
+        self.gpu.operation_begin(operation)
+
+    def operation_end(self, operation: Operation) -> None:
+        """Mark the operation's end; the next clock is requested once the device reaches it."""
+        self.gpu.operation_end(operation)
+        self._recorder.operation_end(operation)
+
+    def iteration_end(self) -> None:
+        """Mark the schedule's end."""
+        self._recorder.iteration_end()
+        self.gpu.iteration_ends()
+
+    def collect(self) -> None:
+        """Read the measurements since the last call.
+
+        Raises:
+            PerseusError: Whole iterations pass without an instruction.
+        """
+        self.measurements.samples += self.gpu.drain_samples()
+        self.measurements.readings += self.gpu.readings
+        self.late_switches = 0
+        for finished in self._recorder.finished():
+            if finished.training:
+                self.measurements.recorded(finished)
+                self.late_switches += late_switches(finished, self.gpu.latency_s)
+            else:
+                self.measurements.evaluated(finished)
+        if (latest := self.measurements.latest()) and not instructions_of(latest):
+            raise PerseusError("hooks-silent", framework=self.topology.framework)
+
+    def forget(self, iteration: int) -> None:
+        """Drop data too old to be requested in an iteration."""
+        self.measurements.forget_before(iteration - KEPT_ITERATIONS)
+
+    def health(self, table: PlanTable | None) -> Health:
+        """Return how the latest iteration went compared with the profile; before the first plan table, as expected."""
+        latest = self.measurements.latest()
+        if table is None or latest is None:
+            return Health()
+        # Readings are too few to be in every iteration; a ceiling that is over does not fit the times any more.
+        self._held_mhz = self.gpu.held_mhz or self._held_mhz
+        stage = self.topology.stage
+        ran = [
+            Timed(curve_key(stage, timed.operation), timed.frequency_mhz, timed.duration_s)
+            for timed in instructions_of(latest)
+        ]
+        return health(ran, table.of(self.topology.pipeline).expected_times_s, self._held_mhz)

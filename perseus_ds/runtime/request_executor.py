@@ -1,0 +1,103 @@
+"""Carries out the requests of the decision core: builds the sweep, submits measurements. It waits for no answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from perseus_ds.config import Config
+from perseus_ds.coordination.coordinator import Coordinator
+from perseus_ds.coordination.plan_channel import PlanChannel
+from perseus_ds.coordination.requests import (
+    BeginProfiling,
+    Request,
+    RescaleProfile,
+    ResumePlans,
+    RetraceIteration,
+    SolveProfile,
+    SolveStragglers,
+)
+from perseus_ds.coordination.stage_report import StageReport
+from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS
+from perseus_ds.runtime.meter import RankMeter
+from perseus_ds.runtime.profiler import Profiler
+
+__all__ = ["RequestExecutor"]
+
+
+class RequestExecutor:
+    """Carries out requests on one rank.
+
+    Args:
+        config: The whole configuration.
+        channel: Source of the plans.
+        meter: Source of the measurements.
+        switch_latency_s: From a clock request to the new clock on the slowest GPU that shares this one's
+            instructions.
+
+    Attributes:
+        channel: As given.
+        profiler: The sweep; None before profiling begins.
+    """
+
+    def __init__(self, config: Config, channel: PlanChannel, meter: RankMeter, switch_latency_s: float) -> None:
+        self._config = config
+        self._meter = meter
+        self._switch_latency_s = switch_latency_s
+        self.channel = channel
+        self.profiler: Profiler | None = None
+
+    def execute(self, request: Request, iteration: int) -> None:
+        """Carry out one request; the answer comes through the channel.
+
+        Args:
+            request: The request, the same on all ranks.
+            iteration: The iteration about to begin.
+        """
+        ask = self.channel.ask
+        match request:
+            case BeginProfiling(least_iteration_s, baseline_begin):
+                self.profiler = self._make_profiler(least_iteration_s, baseline_begin)
+            case SolveProfile(version):
+                assert self.profiler is not None, "profiling comes before solving"
+                ask(version, Coordinator.solve, partial(_report, self.profiler, self._meter.gpu.switch_jitter_s))
+            case ResumePlans(version):
+                ask(version, lambda coordinator, _: coordinator.resume())
+            case SolveStragglers(version, missing):
+                ask(version, lambda coordinator, _: coordinator.straggler_plans(missing))
+            case RescaleProfile(version, factors):
+                ask(version, lambda coordinator, _: coordinator.rescale(factors))
+            case RetraceIteration(version):
+                trace = self._recent_trace(iteration)  # now: the iterations may be forgotten by the bus's turn
+                ask(version, Coordinator.retrace, partial(lambda *mine: mine, self._meter.topology, trace))
+
+    def _make_profiler(self, least_iteration_s: float, first: int) -> Profiler:
+        """Return the sweep. Ranks that share instructions must choose alike, so its inputs are agreed values."""
+        topology = self._meter.topology
+        baseline = range(first, first + self._config.baseline_iterations)
+        trace = self._meter.measurements.trace(baseline, topology.stage, topology.pipeline)
+        instructions = sum(timed.operation.kind.is_instruction for timed in trace.operations)
+        slots = instructions + 2 * (topology.stages - 1)  # of 1F1B, roughly those of any schedule
+        return Profiler(
+            self._config.profiling,
+            topology,
+            self._meter.measurements,
+            trace,
+            self._meter.gpu.clocks_mhz,
+            self._switch_latency_s,
+            least_iteration_s / slots,
+            first,
+        )
+
+    def _recent_trace(self, iteration: int) -> StageTrace:
+        """Return the median trace of the iterations just before this one; the last may still be unknown."""
+        count = min(self._config.baseline_iterations, KEPT_ITERATIONS // 2)
+        recent = range(iteration - 1 - count, iteration - 1)
+        topology = self._meter.topology
+        return self._meter.measurements.trace(recent, topology.stage, topology.pipeline)
+
+
+def _report(profiler: Profiler, switch_jitter_s: float) -> StageReport:
+    """Return the profile and the jitter of the clocks."""
+    return replace(profiler.report(), switch_jitter_s=switch_jitter_s)

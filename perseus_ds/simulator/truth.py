@@ -1,0 +1,77 @@
+"""The truth about virtual GPUs. Only reports that compare it with measurements read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from perseus_ds.profiling.table import CurveKey
+from perseus_ds.simulator.state import MAX_ITEMS, MAX_ITERATIONS, GpuState, state_paths
+from perseus_ds.simulator.stream import Card, Item
+
+__all__ = ["Truth", "read_truth"]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The truth about one virtual GPU.
+
+    Attributes:
+        index: Its number in the directory: by pipeline, then stage, then tensor rank.
+        begins: Time in s and energy in J at the begin of each iteration.
+        instructions: Count, mean time in s and mean energy in J, by curve and requested clock in MHz.
+        host_ahead: Largest lead of the host in the latest few hundred instructions.
+    """
+
+    index: int
+    begins: Mapping[int, tuple[float, float]]
+    instructions: Mapping[tuple[CurveKey, int], tuple[float, float, float]]
+    host_ahead: int
+
+
+def read_truth(directory: Path, iterations: Iterable[int]) -> list[Truth]:
+    """Read the truth about all GPUs of a state directory.
+
+    Args:
+        directory: Of the state files.
+        iterations: Iterations of interest; only the last few thousand are stored.
+
+    Raises:
+        ValueError: A state file is of another version.
+    """
+    wanted = list(iterations)
+    return [_truth(Card(path), wanted) for path in state_paths(directory)]
+
+
+def _truth(card: Card, iterations: list[int]) -> Truth:
+    state: GpuState = card.file.state
+    with card.file.locked() as gpu:
+        card.refresh(gpu)
+        newest = max(iterations, default=0)
+        begins = {
+            number: tuple(state.iterations[number % MAX_ITERATIONS])
+            for number in iterations
+            if number > newest - MAX_ITERATIONS
+        }
+        instructions = {
+            (key, mhz): (one.count, one.time_s / one.count, one.energy_j / one.count)
+            for key, row in card.rows.items()
+            for mhz, one in zip(card.spec.clocks_mhz, state.truth[row], strict=False)
+            if one.count
+        }
+    known = {number: (time_s, energy_j) for number, (time_s, energy_j) in begins.items() if time_s > 0.0}
+    return Truth(state.constants.index, known, instructions, _host_ahead(state))
+
+
+def _host_ahead(state: GpuState) -> int:
+    """Return the largest lead of the host over the GPU, in instructions."""
+    head = state.dynamic.head
+    slots = [number % MAX_ITEMS for number in range(max(0, state.tail - MAX_ITEMS // 2), head)]
+    works = [slot for slot in slots if state.items[slot].kind == Item.WORK]
+    ahead, over = 0, 0
+    for index, slot in enumerate(works):
+        while over < index and state.ended_s[works[over]] <= state.items[slot].stamp_s:
+            over += 1
+        ahead = max(ahead, index - over)
+    return ahead

@@ -1,0 +1,512 @@
+"""The decision core, by histories: what all ranks said, and what they all decide."""
+
+import itertools
+import pickle
+
+import pytest
+from histories import T_MIN_S, Job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_plans import MICROBATCHES, STAGES, route_of
+
+from perseus_ds.coordination.events import (
+    DriftFound,
+    GuardStepped,
+    IterationBegan,
+    ObjectiveChanged,
+    OrderPlaced,
+    PhaseEntered,
+    PlansAdopted,
+    PlanSwitched,
+    RoundHeard,
+    StragglerChanged,
+    StragglerPlansAdopted,
+)
+from perseus_ds.coordination.orders import ORDER_KINDS, Order, OrderKind, objective_order
+from perseus_ds.coordination.phases import Phase, Resumable
+from perseus_ds.coordination.requests import (
+    BeginProfiling,
+    RescaleProfile,
+    ResumePlans,
+    RetraceIteration,
+    SolveProfile,
+    SolveStragglers,
+)
+from perseus_ds.frontier.objectives import MinTime, Slowdown
+from perseus_ds.frontier.power_objectives import JobPower
+from perseus_ds.messages import PerseusError
+
+SHORT = {"warmup_iterations": 2, "baseline_iterations": 3}
+
+
+def phases(job: Job) -> list[Phase]:
+    return [decision.phase for decision in job.decisions]
+
+
+def test_a_job_warms_up_is_measured_profiled_planned_and_enforced():
+    job = Job(**SHORT)
+    job.runs(9, time_s=2.0)
+    job.runs(1, time_s=1.5)
+    job.runs(1, profiled=1.0)  # in iteration 10, said at the begin of 11, heard at the begin of 12
+    job.runs(5)
+    warm_up, baseline = [Phase.WARMUP] * 2, [Phase.BASELINE] * 3
+    assert phases(job) == [*warm_up, *baseline, *[Phase.PROFILING] * 7, *[Phase.SOLVING] * 2, *[Phase.ENFORCING] * 2]
+    entered = [(event.iteration, event.phase) for event in job.events(PhaseEntered)]
+    assert entered == [
+        (0, Phase.WARMUP),
+        (2, Phase.BASELINE),
+        (5, Phase.PROFILING),
+        (12, Phase.SOLVING),
+        (14, Phase.ENFORCING),
+    ]
+    assert job.decisions[5].requests == (BeginProfiling(least_iteration_s=2.0, baseline_begin=2),)
+    assert job.decisions[12].requests == (SolveProfile(version=1),)
+    assert job.requests(object) == [BeginProfiling(2.0, 2), SolveProfile(1)]
+    assert [event.iteration for event in job.events(IterationBegan)] == list(range(16))
+
+
+def test_profiling_lasts_until_the_last_rank_has_all_it_wants():
+    job = Job(**SHORT)
+    job.runs(20, profiled=1.0, of_rank={3: {"profiled": 0.0}})
+    assert job.decisions[-1].phase is Phase.PROFILING
+    job.runs(1, profiled=1.0)
+    assert job.runs(2).phase is Phase.SOLVING
+
+
+def test_the_first_round_is_heard_with_what_was_in_force():
+    job = Job(**SHORT).enforces()
+    job.runs(2)
+    heard = job.events(RoundHeard)
+    assert [event.iteration for event in heard] == list(range(2, job.iteration))
+    assert heard[0].plans == ()
+    assert heard[0].t_prime_s != heard[0].t_prime_s
+    assert heard[-1].plans == job.decisions[-1].plans
+    assert heard[-1].t_prime_s == pytest.approx(T_MIN_S)
+
+
+def test_plans_come_into_force_when_the_slowest_rank_holds_them_and_not_before():
+    job = Job(lag=lambda rank: 7 if rank == 2 else 1, **SHORT)
+    job.runs(6)
+    job.runs(1, profiled=1.0)
+    job.runs(9)
+    assert job.decisions[8].requests == (SolveProfile(1),)
+    assert job.held == [1, 1, 1, 1]
+    # Asked for at 8, on the last rank at 15, said with the round that is heard at 16.
+    assert phases(job)[8:] == [Phase.SOLVING] * 8
+    assert job.runs().phase is Phase.ENFORCING
+    adopted, switched = job.events(PlansAdopted), job.events(PlanSwitched)
+    assert [(event.iteration, event.table.version, event.replaced) for event in adopted] == [(16, 1, None)]
+    assert [(event.iteration, event.plans) for event in switched] == [(16, job.decisions[-1].plans)]
+
+
+def test_a_straggler_is_answered_and_so_is_its_recovery():
+    job = Job(**SHORT).enforces()
+    begin = job.iteration
+    job.runs(6, slow={(1, 0): 1.3})
+    (changed,) = job.events(StragglerChanged)
+    # Slow in `begin` and the one after, noticed when the second is heard of.
+    assert (changed.iteration, changed.seen_iteration) == (begin + 3, begin + 1)
+    assert changed.slowdowns == ((1.0, 1.0), (1.3, 1.0))
+    assert changed.lasted == ((0, 0), (2, 0))
+    assert changed.t_prime_s > T_MIN_S
+    assert job.requests(SolveStragglers) == [SolveStragglers(2, ((0, (1.3, 1.0)),))]
+    (adopted,) = job.events(StragglerPlansAdopted)
+    assert adopted.straggler_plans.version == 2
+    waiting, straggling = job.decisions[-1].plans
+    own = route_of((1.3, 1.0))
+    assert straggling in own.points
+    assert waiting is route_of((1.0, 1.0)).point(changed.t_prime_s)
+
+    recovers = job.iteration
+    job.runs(3)
+    assert [event.iteration for event in job.events(StragglerChanged)] == [begin + 3, recovers + 2]
+    assert job.events(StragglerChanged)[1].slowdowns == ((1.0, 1.0), (1.0, 1.0))
+    assert job.decisions[-1].plans == (route_of((1.0, 1.0)).points[0],) * 2
+
+
+def test_plans_for_a_straggler_are_asked_for_once_and_kept_for_its_return():
+    job = Job(lag=lambda rank: 12, **SHORT).enforces()
+    for _ in range(2):
+        job.runs(4, slow={(0, 1): 1.5})
+        job.runs(2)
+    assert len(job.requests(SolveStragglers)) == 1
+    job.runs(20)
+    job.runs(14, slow={(0, 1): 1.5})
+    assert len(job.requests(SolveStragglers)) == 1
+    assert job.decisions[-1].plans[0] in route_of((1.0, 1.5)).points
+
+
+def test_a_drift_is_answered_once_until_its_plans_are_in_force():
+    job = Job(straggler={"drift_iterations": 4}, lag=lambda rank: 10, **SHORT).enforces()
+    everybody = {(pipeline, stage): 1.2 for pipeline in range(2) for stage in range(STAGES)}
+    first = job.iteration
+    job.runs(12, slow=everybody)
+    assert [event.iteration for event in job.events(DriftFound)] == [first + 5]
+    assert job.events(DriftFound)[0].factors == pytest.approx((1.2, 1.2))
+    (request,) = job.requests(RescaleProfile)
+    assert (request.version, request.factors) == (3, pytest.approx((1.2, 1.2)))  # 2 are the straggler plans
+    job.runs(14)
+    assert job.cores[0].table.version == 3
+    job.runs(6, slow=everybody)
+    assert len(job.requests(RescaleProfile)) == 2
+
+
+def test_iterations_of_another_size_run_at_the_highest_clock_and_are_planned_anew():
+    job = Job(lag=lambda rank: 3, **SHORT).enforces()
+    begin = job.iteration
+    job.runs(4, microbatches=5)
+    job.runs(1)  # as before: the count begins anew
+    assert job.decisions[-1].plans
+    job.runs(4, microbatches=5)
+    assert job.requests(RetraceIteration) == []
+    job.runs(1, microbatches=5)
+    assert job.requests(RetraceIteration) == [RetraceIteration(2)]
+    job.runs(6, microbatches=5)
+    planned = [event.planned for event in job.events(IterationBegan)[begin:]]
+    assert planned == [False] * 4 + [True] + [False] * 8 + [True] * 3
+    assert [bool(decision.plans) for decision in job.decisions[begin:]] == planned
+    assert job.cores[0].table.microbatches == 5
+    assert job.requests(RetraceIteration) == [RetraceIteration(2)]
+    (_, replaced) = job.events(PlansAdopted)
+    assert replaced.replaced.microbatches == MICROBATCHES
+
+
+def test_another_size_again_counts_from_its_own_first_iteration():
+    job = Job(**SHORT).enforces()
+    for microbatches in (4, 5, 4, 5, 4, 5):
+        job.runs(3, microbatches=microbatches)
+    assert job.requests(RetraceIteration) == []
+    job.runs(2, microbatches=5)
+    assert len(job.requests(RetraceIteration)) == 1
+
+
+def test_a_rank_that_has_failed_ends_it_on_all_ranks_and_is_named():
+    job = Job(**SHORT).enforces()
+    job.runs(1, of_rank={3: {"failed": 4.0}})
+    job.runs(1)
+    with pytest.raises(PerseusError, match="rank 3"):
+        job.runs(1)
+
+
+def test_where_clocks_are_not_set_nothing_is_profiled():
+    job = Job(sets_clocks=False, **SHORT)
+    job.runs(30, profiled=1.0)
+    assert set(phases(job)) == {Phase.WARMUP, Phase.BASELINE}
+    assert job.requests(object) == []
+
+
+def test_with_a_known_profile_there_is_nothing_to_sweep_and_plans_are_observed_where_clocks_are_not_set():
+    job = Job(sets_clocks=False, known=Resumable.PROFILE, **SHORT)
+    job.runs(12)
+    assert [type(request) for request in job.decisions[5].requests] == [BeginProfiling, SolveProfile]
+    assert phases(job) == [Phase.WARMUP] * 2 + [Phase.BASELINE] * 3 + [Phase.SOLVING] * 2 + [Phase.OBSERVING] * 5
+    assert not any(decision.plans for decision in job.decisions)
+    assert job.events(IterationBegan)[-1].plans == (route_of((1.0, 1.0)).points[0],) * 2
+
+
+def test_a_job_that_goes_on_asks_for_its_plans_before_its_first_iteration():
+    job = Job(known=Resumable.ALL, **SHORT)
+    job.runs(10)
+    assert job.decisions[0].requests == (ResumePlans(1),)
+    assert phases(job) == [Phase.SOLVING] * 2 + [Phase.ENFORCING] * 8
+    assert job.requests(object) == [ResumePlans(1)]
+
+
+def test_who_is_announced_is_slow_until_it_is_taken_back():
+    job = Job(**SHORT)
+    job.runs(1, orders={3: Order("straggler", 0, 1.4)})  # long before the first plans
+    job.enforces()
+    job.runs(4)
+    (placed,) = job.events(OrderPlaced)
+    assert (placed.iteration, placed.order) == (2, Order("straggler", 0, 1.4))
+    (changed,), (adopted, _) = job.events(StragglerChanged), job.events((PlansAdopted, StragglerPlansAdopted))
+    assert changed.slowdowns == ((1.4, 1.4), (1.0, 1.0))
+    assert (changed.iteration, changed.seen_iteration) == (adopted.iteration, adopted.iteration - 1)
+    assert job.decisions[-1].plans[1].time_s > T_MIN_S
+    job.runs(1, orders={0: Order("straggler", 0, 1.0)})
+    job.runs(2)
+    assert job.events(StragglerChanged)[-1].slowdowns == ((1.0, 1.0), (1.0, 1.0))
+    assert job.decisions[-1].plans[1] is route_of((1.0, 1.0)).points[0]
+
+
+def test_an_ordered_objective_is_pursued_at_the_next_round_and_no_longer_than_ordered():
+    job = Job(**SHORT).enforces()
+    points = route_of((1.0, 1.0)).points
+    assert job.decisions[-1].plans[0] is points[0]
+    job.runs(1, orders={3: objective_order(Slowdown(1.2))})
+    begun = job.iteration
+    job.runs(2)
+    (changed,) = job.events(ObjectiveChanged)
+    assert changed.iteration == begun + 1
+    before, after = changed.expected
+    assert before.time_s == pytest.approx(T_MIN_S)
+    assert T_MIN_S < after.time_s <= 1.2 * T_MIN_S
+    assert after.power_w < before.power_w
+    assert [plan.time_s for plan in job.decisions[-1].plans] == [
+        max(p.time_s for p in points if p.time_s <= 1.2 * T_MIN_S)
+    ] * 2
+    job.runs(1, orders={0: objective_order(None)})
+    job.runs(2)
+    assert job.decisions[-1].plans[0] is points[0]
+    assert job.events(ObjectiveChanged)[-1].objective is None
+
+
+def test_an_order_during_profiling_holds_with_the_first_plans():
+    job = Job(**SHORT)
+    job.runs(1, orders={1: objective_order(Slowdown(1.2))})
+    job.enforces()
+    (changed,) = job.events(ObjectiveChanged)
+    assert changed.expected is None
+    assert job.decisions[-1].plans[0].time_s > T_MIN_S
+
+
+def test_of_two_orders_at_once_all_ranks_end_with_the_same():
+    job = Job(**SHORT).enforces()
+    job.runs(1, orders={0: objective_order(MinTime()), 3: objective_order(Slowdown(1.2))})
+    job.runs(3)
+    assert [event.objective for event in job.events(ObjectiveChanged)] == [MinTime(), Slowdown(1.2)]
+    assert job.decisions[-1].plans[0].time_s > T_MIN_S
+
+
+def test_a_power_for_the_job_is_kept_during_a_straggler_too():
+    job = Job(**SHORT).enforces()
+    most_w = job.cores[0]._selector.expected(job.cores[0].table).power_w
+    job.runs(1, orders={0: objective_order(JobPower(0.8 * most_w))})
+    job.runs(3)
+    (changed,) = job.events(ObjectiveChanged)
+    assert changed.expected[1].met
+    assert 0.6 * most_w < changed.expected[1].power_w <= 0.8 * most_w
+    job.runs(6, slow={(1, 0): 1.3})
+    now = job.cores[0]._selector.expected(job.cores[0].table)
+    assert now.power_w <= 0.8 * most_w
+    assert now.time_s >= 1.1 * T_MIN_S
+
+
+def test_what_no_plan_can_draw_is_held_at_the_floor():
+    job = Job(**SHORT).enforces()
+    job.runs(1, orders={0: objective_order(JobPower(1.0))})
+    job.runs(3)
+    (changed,) = job.events(ObjectiveChanged)
+    assert not changed.expected[1].met
+    assert job.decisions[-1].plans[0] is route_of((1.0, 1.0)).points[-1]
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["configured", "ordered while profiling"])
+def test_a_power_that_waits_for_the_first_plans_is_answered_with_them(ordered):
+    job = Job(**SHORT, objective={} if ordered else {"power_w": 1.0})
+    job.runs(1, orders={1: objective_order(JobPower(1.0))} if ordered else None)
+    job.enforces()
+    changed = job.events(ObjectiveChanged)
+    assert [event.expected is None for event in changed] == [True] * ordered + [False]
+    assert changed[-1].objective == JobPower(1.0)
+    assert not changed[-1].expected[1].met
+    assert job.decisions[-1].plans[0] is route_of((1.0, 1.0)).points[-1]
+
+
+def test_stragglers_are_not_reacted_to_where_that_is_switched_off():
+    job = Job(straggler={"enabled": False}, **SHORT).enforces()
+    job.runs(10, slow={(0, 0): 1.5}, orders={1: Order("straggler", 1, 1.5)})
+    assert job.events(StragglerChanged) == job.requests(SolveStragglers) == []
+
+
+def test_an_order_that_nobody_has_heard_of_yet_needs_no_case_of_its_own(monkeypatch):
+    """A made-up kind of order goes from a rank's floats to a request, through rounds and core as they are."""
+    kind = OrderKind(code=77, neutral=0.0, parse=lambda *_: (0, 0.0), effect=lambda _: RetraceIteration)
+    monkeypatch.setitem(ORDER_KINDS, "made-up", kind)
+    job = Job(**SHORT).enforces()
+    job.runs(1, orders={2: Order("made-up", 5, 0.25)})
+    job.runs(4)
+    assert [event.order for event in job.events(OrderPlaced)] == [Order("made-up", 5, 0.25)]
+    assert job.requests(RetraceIteration) == [RetraceIteration(2)]
+    assert [event.table.version for event in job.events(PlansAdopted)] == [1, 2]
+
+
+def test_an_iteration_time_that_the_plan_does_not_explain_is_met_with_caution():
+    job = Job(**SHORT).enforces()
+    job.runs(25, time_s=1.1 * T_MIN_S)
+    (stepped,) = job.events(GuardStepped)
+    assert stepped.caution == 0.5
+    cautions = [decision.caution for decision in job.decisions]
+    assert cautions[stepped.iteration - 1 : stepped.iteration + 1] == [0.0, 0.5]
+
+
+def test_caution_is_nobody_s_business_where_no_clock_is_set():
+    job = Job(sets_clocks=False, known=Resumable.PROFILE, **SHORT)
+    job.runs(40, time_s=1.5 * T_MIN_S)
+    assert job.cores[0].phase is Phase.OBSERVING
+    assert job.events(GuardStepped) == []
+
+
+iterations = st.fixed_dictionaries(
+    {
+        "iterations": st.integers(1, 6),
+        "slow": st.dictionaries(
+            st.tuples(st.integers(0, 1), st.integers(0, STAGES - 1)), st.sampled_from([1.1, 1.3]), max_size=2
+        ),
+        "microbatches": st.sampled_from([MICROBATCHES, MICROBATCHES, MICROBATCHES, 5]),
+        "profiled": st.sampled_from([0.0, 1.0, 1.0]),
+        "orders": st.dictionaries(
+            st.integers(0, 3),
+            st.builds(Order, st.just("straggler"), st.integers(0, 1), st.sampled_from([1.0, 1.2])),
+            max_size=2,
+        ),
+    }
+)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(iterations, min_size=3, max_size=14),
+    st.lists(st.integers(1, 9), min_size=4, max_size=4),
+    st.sampled_from(Resumable),
+    st.booleans(),
+)
+def test_whatever_happens_all_ranks_decide_alike_and_run_only_what_all_hold(history, lags, known, sets_clocks):
+    job = Job(sets_clocks=sets_clocks, known=known, lag=lags.__getitem__, straggler={"drift_iterations": 4}, **SHORT)
+    for part in history:
+        job.runs(**part)  # ranks that decide apart fail in there
+
+    asked = [request.version for request in job.requests(object) if not isinstance(request, BeginProfiling)]
+    assert asked == list(range(1, len(asked) + 1)), "versions are counted without a gap"
+    adopted = [
+        (event.iteration, event.table.version if isinstance(event, PlansAdopted) else event.straggler_plans.version)
+        for decision in job.decisions
+        for event in decision.events
+        if isinstance(event, PlansAdopted | StragglerPlansAdopted)
+    ]
+    assert [version for _, version in adopted] == list(range(1, len(adopted) + 1)), "and adopted in that order"
+    assert all(version <= job.held_by_all[iteration] for iteration, version in adopted)
+    in_force, microbatches = 0, [part["microbatches"] for part in history for _ in range(part["iterations"])]
+    for iteration, decision in enumerate(job.decisions):
+        in_force = max([in_force, *(version for at, version in adopted if at == iteration)])
+        assert in_force == job.held_by_all[iteration], "what all hold is in force at once"
+        assert not decision.plans or (sets_clocks and in_force), "no plan before the first table"
+        (began,) = (event for event in decision.events if isinstance(event, IterationBegan))
+        assert decision.plans == (began.plans if began.planned and decision.phase is Phase.ENFORCING else ())
+    for before, after in itertools.pairwise(phases(job)):
+        assert list(Phase).index(before) <= list(Phase).index(after), "no phase comes back"
+    sizes = [event.planned for event in job.events(IterationBegan)]
+    assert all(microbatches[at] == MICROBATCHES or job.requests(RetraceIteration) for at, ok in enumerate(sizes) if ok)
+
+
+def refreshed(job: Job) -> list[int]:
+    """The iterations that ran at the default clocks although there are plans."""
+    return [
+        number
+        for number, decision in enumerate(job.decisions)
+        if not decision.plans and decision.phase in (Phase.ENFORCING, Phase.BASELINE) and number > 10
+    ]
+
+
+def test_the_baseline_is_refreshed_among_the_plan_s_iterations():
+    job = Job(**SHORT, baseline_every=10).enforces()
+    first = job.iteration - 1
+    job.runs(25)
+    assert refreshed(job) == [first + 10, first + 11, first + 20, first + 21]
+    began = {event.iteration: (event.phase, event.planned) for event in job.events(IterationBegan)}
+    assert began[first + 10] == (Phase.ENFORCING, False), "here the clocks settle"
+    assert began[first + 11] == (Phase.BASELINE, False)
+    assert began[first + 12] == (Phase.ENFORCING, True)
+    assert [event.phase for event in job.events(PhaseEntered)][-1] is Phase.ENFORCING
+
+
+def test_what_a_refresh_measures_says_nothing_about_the_plan():
+    job = Job(**SHORT, baseline_every=10).enforces()
+    job.runs(9)
+    for _ in range(2):
+        job.runs(1, slow={(0, 0): 1.5})  # at clocks that the profile does not know
+    job.runs(20)
+    assert job.events(StragglerChanged) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "rounds"),
+    [
+        ({"baseline_every": 0}, {}),
+        ({"baseline_every": 10, "objective": {"power_cap_w": 900.0}}, {}),
+        ({"baseline_every": 10}, {"slow": {(0, 1): 1.4}}),
+        ({"baseline_every": 10}, {"microbatches": MICROBATCHES + 1}),
+    ],
+)
+def test_the_baseline_is_not_refreshed_where_it_would_exceed_a_cap_or_tell_nothing(config, rounds):
+    job = Job(**SHORT, **config).enforces()
+    begin = job.iteration
+    job.runs(9, **rounds)
+    assert [number for number in refreshed(job) if number >= begin and "microbatches" not in rounds] == []
+    assert Phase.BASELINE not in phases(job)[begin:]
+
+
+def test_no_refresh_exceeds_an_ordered_power():
+    job = Job(**SHORT, baseline_every=10).enforces()
+    begin = job.iteration
+    job.runs(1, orders={0: objective_order(JobPower(100.0))})
+    job.runs(20)
+    assert Phase.BASELINE not in phases(job)[begin:]
+    job.runs(1, orders={0: objective_order(None)})
+    job.runs(6)
+    assert Phase.BASELINE in phases(job)[begin:]
+
+
+def test_a_gpu_held_at_a_clock_is_answered_with_plans_for_its_ceiling():
+    job = Job(**SHORT).enforces()
+    begin = job.iteration
+    job.runs(6, slow={(1, 0): 1.4}, of_rank={2: {"ceiling": -1000.0, "throttled_s": 0.1}})
+    (changed,) = job.events(StragglerChanged)
+    assert changed.iteration - begin == 2, "within three iterations"
+    assert changed.slowdowns == ((1.0, 1.0), (-1000.0, 1.0))
+    assert job.requests(SolveStragglers) == [SolveStragglers(2, ((0, (-1000.0, 1.0)),))]
+    own = route_of((-1000.0, 1.0))
+    waiting, straggling = job.decisions[-1].plans
+    assert straggling in own.points
+    assert changed.t_prime_s == pytest.approx(own.t_min_s)
+    assert waiting is route_of((1.0, 1.0)).point(changed.t_prime_s)
+    job.runs(3)
+    assert job.events(StragglerChanged)[-1].slowdowns == ((1.0, 1.0), (1.0, 1.0))
+
+
+def come_together_again(job: Job) -> None:
+    """What a failure leaves on the ranks: one core for all, and nothing that was under way."""
+    job.cores = [pickle.loads(pickle.dumps(job.cores[0])) for _ in job.cores]
+    for core in job.cores:
+        core.together_again(job.iteration)
+    job._said = job._round = None
+    job._coming = [[] for _ in job.ranks]
+    job.held = [job.cores[0].version for _ in job.ranks]
+
+
+def test_together_again_the_ranks_go_on_with_the_plan_and_ask_again_for_what_was_under_way():
+    job = Job(**SHORT).enforces()
+    job.lag = lambda rank: 50
+    job.runs(6, slow={(0, 0): 1.5})
+    (asked,) = job.requests(SolveStragglers)
+    come_together_again(job)
+    job.lag = lambda rank: 1
+    again = job.iteration
+    job.runs(6, slow={(0, 0): 1.5})
+    assert job.requests(SolveStragglers) == [asked, asked]
+    assert [event.phase for event in job.events(PhaseEntered) if event.iteration >= again] == [Phase.ENFORCING]
+    assert all(decision.plans for decision in job.decisions[again:])
+    assert job.events(StragglerPlansAdopted)
+
+
+def test_together_again_without_plans_warm_up_and_baseline_begin_anew_and_orders_stay():
+    job = Job(**SHORT)
+    job.runs(4, orders={0: Order("straggler", 0, 1.3)})
+    job.cores = [core.afresh(Resumable.NOTHING) for core in job.cores]
+    come_together_again(job)
+    assert phases(job)[-1:] == [Phase.BASELINE]
+    job.runs(6)
+    assert phases(job)[-6:] == [*[Phase.WARMUP] * 2, *[Phase.BASELINE] * 3, Phase.PROFILING]
+    assert job.requests(BeginProfiling)[-1].baseline_begin == 4 + 2
+    job.enforces()
+    assert job.events(StragglerChanged)
+
+
+def test_what_an_earlier_part_of_the_run_has_left_is_resumed():
+    job = Job(**SHORT)
+    job.runs(2)
+    job.cores = [core.afresh(Resumable.ALL) for core in job.cores]
+    come_together_again(job)
+    job.runs(4)
+    assert job.requests(object) == [ResumePlans(1)]
+    assert phases(job)[-1] is Phase.ENFORCING

@@ -1,0 +1,26 @@
+"""The plans of one condition: which one an iteration time stands for."""
+
+import pytest
+
+from perseus_ds.coordination.plan_set import FrequencyPlan, PlanSet
+
+
+def plans(*times_s: float) -> tuple[FrequencyPlan, ...]:
+    return tuple(FrequencyPlan(time_s, 100.0 + time_s, 90.0, ({}, {}), 0) for time_s in times_s)
+
+
+FOUND = PlanSet((1.0, 1.0), 10.0, 13.0, 10.0, plans(10.0, 11.0, 13.2), plans(13.1, 14.0, 16.0))
+
+
+@pytest.mark.parametrize(("t_s", "time_s"), [(9.0, 10.0), (12.9, 11.0), (13.99, 13.2), (14.0, 14.0), (99.0, 16.0)])
+def test_the_slowest_plan_within_a_time_may_lie_beyond_the_frontier(t_s, time_s):
+    assert FOUND.point(t_s).time_s == time_s
+
+
+def test_beyond_the_frontier_is_what_is_slower_than_all_along_it():
+    assert [plan.time_s for plan in FOUND.all_points] == [10.0, 11.0, 13.2, 14.0, 16.0]
+
+
+def test_only_an_order_leads_beyond_t_star():
+    assert FOUND.t_opt_s(99.0) == 13.0
+    assert FOUND.t_opt_s(99.0, ordered_s=14.0) == 14.0

@@ -1,0 +1,55 @@
+"""What is made of the ranks' reports, where pipelines have two kinds of GPUs."""
+
+import pytest
+from made_up_job import PROFILE, traces
+
+from perseus_ds.coordination import stage_report
+from perseus_ds.coordination.derived_profiles import scaled_profile
+from perseus_ds.coordination.resume import ResumeData
+from perseus_ds.coordination.stage_report import StageReport, group_profiles, group_traces
+from perseus_ds.pipeline.events import Topology
+
+# Three pipelines of two stages of two tensor-parallel ranks; the middle one has other GPUs.
+GROUPS = (0, 1, 0)
+TOPOLOGIES = [
+    Topology(rank, 12, pipeline, 3, stage, 2, shard, 2)
+    for rank, (pipeline, stage, shard) in enumerate((p, s, t) for s in range(2) for p in range(3) for t in range(2))
+]
+MEASURED = scaled_profile(PROFILE, [1.1, 1.1])
+
+
+@pytest.fixture
+def merged(monkeypatch) -> list[list[tuple[int, int]]]:
+    """The (pipeline, attribution) pairs that are merged, group by group; an attribution is its rank's number."""
+    pairs: list[list[tuple[int, int]]] = []
+
+    def merge(ranks, source):
+        assert source == "live profile"
+        pairs.append(list(ranks))
+        return MEASURED, 70.0 + len(pairs)
+
+    monkeypatch.setattr(stage_report, "merge_profiles", merge)
+    return pairs
+
+
+def reports() -> list[StageReport]:
+    return [StageReport(topology, traces()[topology.stage], topology.rank) for topology in TOPOLOGIES]
+
+
+def test_each_group_has_a_profile_of_what_its_own_ranks_have_measured(merged):
+    found = group_profiles(reports(), GROUPS, [ResumeData(), ResumeData()])
+    assert found == [(MEASURED, 71.0), (MEASURED, 72.0)]
+    for number, pairs in enumerate(merged):
+        assert pairs == [(one.pipeline, one.rank) for one in TOPOLOGIES if GROUPS[one.pipeline] == number]
+    assert sum(map(len, merged)) == len(TOPOLOGIES)
+
+
+def test_a_profile_that_was_known_comes_before_what_is_measured(merged):
+    found = group_profiles(reports(), GROUPS, [ResumeData(PROFILE), ResumeData(PROFILE, 50.0)])
+    assert found == [(PROFILE, 71.0), (PROFILE, 50.0)]
+
+
+def test_a_group_is_planned_by_the_traces_of_its_first_pipeline_s_first_shards():
+    named = [(topology, f"{topology.pipeline} {topology.stage} {topology.shard_rank}") for topology in TOPOLOGIES]
+    assert group_traces(named, GROUPS) == [["0 0 0", "0 1 0"], ["1 0 0", "1 1 0"]]
+    assert group_traces(named, (1, 0, 1)) == [["1 0 0", "1 1 0"], ["0 0 0", "0 1 0"]]

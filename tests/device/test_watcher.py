@@ -1,0 +1,205 @@
+"""What the watcher makes of a counter and a clock, on a time of its own."""
+
+import itertools
+import math
+import socket
+from types import SimpleNamespace
+
+import pytest
+from fake_gpu import FakeGpu, refusal
+
+from perseus_ds.device import watcher as module
+from perseus_ds.device.calibration import Calibration
+from perseus_ds.device.driver import NotSupported, Throttle
+from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Sample, Switch, decode
+from perseus_ds.device.send_queue import SendQueue
+from perseus_ds.device.watcher import Watcher
+
+POLL_S = 0.01
+
+
+class Watched(FakeGpu):
+    """A GPU that is watched for a number of looks; each reading of the counter takes 2 ms."""
+
+    def __init__(self, calibration: Calibration, monkeypatch) -> None:
+        super().__init__()
+        self.now_s = 100.0
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        self._pipe, self._ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours.setblocking(False)
+        self.queue = SendQueue(self._pipe)
+        self.watcher = Watcher(self, self.queue, calibration, POLL_S)
+
+    def energy_j(self) -> float:
+        self.now_s += 0.002
+        return super().energy_j()
+
+    def look(self, looks: int = 1, then=lambda number: None) -> list:
+        """Look a number of times, and return what the trainer is sent."""
+        count = iter(range(looks))
+
+        def wait(poll_s: float) -> bool:
+            self.now_s += poll_s
+            number = next(count, None)
+            if number is not None:
+                then(number)
+            return number is None
+
+        self.watcher.watch(SimpleNamespace(wait=wait))
+        self.queue.flush()
+        return self.received()
+
+    def received(self) -> list:
+        records: list = []
+        while True:
+            try:
+                records += decode(self._ours.recv(MESSAGE_BYTES))
+            except BlockingIOError:
+                return records
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    return Watched(Calibration(), monkeypatch)
+
+
+def notices(records) -> list[str]:
+    return [record["notice"].rpartition(" ")[2] for record in records if isinstance(record, dict)]
+
+
+def test_a_sample_lies_in_the_middle_of_the_two_looks_between_which_the_counter_moved(gpu):
+    def moves(number):
+        gpu.counter_j = (5.0, 5.0, 7.0, 7.0, 11.0)[number]
+
+    gpu.reasons = Throttle.SOFTWARE_POWER_CAP
+    first, second = gpu.look(5, moves)
+    # Looks begin at 100.010, 100.022, 100.034, 100.046, 100.058.
+    assert first == Sample(pytest.approx(100.029), 7.0, pytest.approx(0.007), 1410, int(Throttle.SOFTWARE_POWER_CAP))
+    assert second == Sample(pytest.approx(100.053), 11.0, pytest.approx(0.007), 1410, 1)
+
+
+def test_between_rare_looks_the_latest_move_lies_within_the_last_period(monkeypatch):
+    gpu = Watched(Calibration((), counter_period_s=0.1), monkeypatch)
+    gpu.watcher.poll_s = 1.0
+
+    def moves(number):
+        gpu.counter_j = 7.0 * number
+
+    gpu.look(2, moves)
+    (sample,) = gpu.look(1, lambda number: moves(2))
+    assert (sample.time_s, sample.uncertainty_s) == (pytest.approx(gpu.now_s - 1.0 - 0.05), pytest.approx(0.05))
+
+
+def test_a_counter_that_went_back_goes_on_from_where_it_was(gpu):
+    def moves(number):
+        gpu.counter_j = (10.0, 12.0, 3.0, 4.0, 1.0)[number]
+
+    records = gpu.look(5, moves)
+    assert [record.energy_j for record in records if isinstance(record, Sample)] == [12.0, 15.0, 16.0, 17.0]
+    assert notices(records) == ["[counter-restarted]"]
+    assert "9.0 J" in next(record["notice"] for record in records if isinstance(record, dict))
+
+
+@pytest.mark.parametrize(("period_s", "limit_s"), [(0.05, 3.0), (0.5, 5.0)])
+def test_a_counter_that_stands_still_is_told_after_three_seconds_or_ten_periods(monkeypatch, period_s, limit_s):
+    gpu = Watched(Calibration((), period_s), monkeypatch)
+    looks = round(limit_s / (POLL_S + 0.002))
+    assert gpu.look(looks - 2) == []
+    assert notices(gpu.look(10)) == ["[counter-frozen]"]
+
+
+def test_a_counter_that_moved_just_now_is_not_frozen(gpu):
+    def moves(number):
+        gpu.counter_j = 1.0 + (number > 200)
+
+    assert notices(gpu.look(400, moves)) == []
+
+
+def test_a_sample_without_a_readable_clock_is_a_sample(gpu):
+    def moves(number):
+        gpu.counter_j = float(number)
+        gpu.errors = [refusal(NotSupported)]
+
+    records = gpu.look(3, moves)
+    samples = [record for record in records if isinstance(record, Sample)]
+    assert [(sample.sm_clock_mhz, sample.throttle_reasons) for sample in samples] == [(0, 0), (0, 0)]
+    assert notices(records) == ["[gpu-not-supported]"]
+
+
+def test_a_clock_is_seen_when_it_is_read_back_once(gpu):
+    gpu.watcher.expect(Switch(99.0, 100.0, math.nan, 900, 0, 2))
+
+    def reaches(number):
+        gpu.actual_mhz = 900 if number >= 3 else 1200
+
+    (seen,) = gpu.look(8, reaches)
+    assert seen == Switch(99.0, 100.0, pytest.approx(100.042), 900, 900, 2)
+
+
+@pytest.mark.parametrize(("latency_s", "limit_s"), [(0.01, 0.5), (0.2, 1.0)])
+def test_a_clock_that_does_not_come_is_told_with_its_reason_after_a_while(monkeypatch, latency_s, limit_s):
+    gpu = Watched(Calibration((latency_s,), 0.05), monkeypatch)
+    gpu.actual_mhz, gpu.reasons = 1050, Throttle.HARDWARE_THERMAL_SLOWDOWN
+    gpu.watcher.expect(Switch(99.0, 100.0, math.nan, 1200, 0, 0))
+    looks = math.floor(limit_s / (POLL_S + 0.002))
+    assert gpu.look(looks) == []
+    switch, notice = sorted(gpu.look(3), key=lambda record: isinstance(record, dict))
+    assert math.isnan(switch.reached_s)
+    assert (switch.mhz, switch.actual_mhz) == (1200, 1050)
+    assert "1200 MHz, runs at 1050 MHz: hardware thermal slowdown" in notice["notice"]
+    assert "Fake GPU GPU-fake" in notice["notice"]
+    assert gpu.look(100) == [], "it is looked for no longer"
+
+
+def test_a_switch_that_is_replaced_is_passed_on_unseen_and_a_reset_is_not_looked_for(gpu):
+    gpu.actual_mhz = 1200
+    replaced, reset = Switch(1.0, 100.0, math.nan, 900, 0, 0), Switch(2.0, 100.0, math.nan, RESET, 0, 0)
+    gpu.watcher.expect(replaced)
+    gpu.watcher.expect(reset)
+    (passed_on,) = gpu.look(100)
+    assert (passed_on.mhz, passed_on.actual_mhz, math.isnan(passed_on.reached_s)) == (900, 0, True)
+
+
+def test_a_switch_that_is_replaced_while_it_is_looked_at_is_not_passed_on_twice(gpu):
+    newer = Switch(2.0, 100.0, math.nan, 1200, 0, 0)
+    gpu.watcher.expect(Switch(1.0, 100.0, math.nan, 900, 0, 0))
+    gpu.actual_mhz = 900
+    read = gpu.sm_clock_mhz
+
+    def replaced_meanwhile() -> int:
+        gpu.watcher.expect(newer)
+        gpu.sm_clock_mhz = read
+        return 900
+
+    gpu.sm_clock_mhz = replaced_meanwhile
+    (old,) = gpu.look(1)
+    assert (old.mhz, math.isnan(old.reached_s)) == (900, True)
+    gpu.actual_mhz = 1200
+    (seen,) = gpu.look(1)
+    assert seen.mhz == 1200
+
+
+def test_an_error_of_the_driver_ends_nothing_and_is_told_once(gpu):
+    gpu.watcher.expect(Switch(99.0, 100.0, math.nan, 900, 0, 0))
+    gpu.actual_mhz = 900
+
+    def fails_at_first(number):
+        gpu.errors = [refusal(NotSupported)] if number < 3 else []
+
+    records = gpu.look(5, fails_at_first)
+    assert notices(records) == ["[gpu-not-supported]"]
+    assert [record.actual_mhz for record in records if isinstance(record, Switch)] == [900]
+
+
+def test_what_has_gathered_is_sent_twenty_times_a_second(gpu):
+    sent = []
+
+    def moves(number):
+        gpu.counter_j = float(number)
+        sent.extend((gpu.now_s, record) for record in gpu.received())
+
+    gpu.look(50, moves)
+    times_s = sorted({at_s for at_s, _ in sent})
+    gaps_s = [later - earlier for earlier, later in itertools.pairwise(times_s)]
+    assert len(gaps_s) > 5
+    assert all(0.05 <= gap_s < 0.07 for gap_s in gaps_s)

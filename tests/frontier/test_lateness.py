@@ -1,0 +1,101 @@
+"""What jittering clocks make of a plan, checked by hand on one stage and by simulating a pipeline otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perseus_ds.frontier import Plan, Problem, evaluate, solve
+from perseus_ds.frontier.lateness import deviations, evaluate_late, neighbours_of, no_blame, run_late
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.pipeline.schedules import schedule_dag
+from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile
+
+POINTS = [ProfilePoint(1000, 0.1, 20.0), ProfilePoint(500, 0.2, 16.0)]
+ONE_STAGE = Problem(
+    schedule_dag("1f1b", 1, 1),
+    make_profile({CurveKey(0, kind): POINTS for kind in (Kind.FORWARD, Kind.BACKWARD)}),
+    blocking_power_w=0.0,
+)
+
+
+def ran(problem: Problem, clocks_mhz: list[int], late_s: list[list[float]]) -> tuple[float, float]:
+    nodes = neighbours_of(problem)
+    clock = np.searchsorted(nodes.clocks_mhz, clocks_mhz)
+    return run_late(nodes, clock, np.array(late_s), no_blame(len(clocks_mhz)))
+
+
+@pytest.mark.parametrize(
+    ("late_s", "time_s", "energy_j"),
+    [
+        ([[0.0, 0.0]], 0.3, 36.0),
+        # The backward runs 0.02 s, a fifth of its work, at the forward's fast clock: 0.02 + 0.8 * 0.2.
+        ([[0.0, 0.02]], 0.28, 20.0 + 0.2 * 20.0 + 0.8 * 16.0),
+        # The forward does its last fifth at the backward's slow clock.
+        ([[0.0, -0.02]], 0.32, 0.8 * 20.0 + 0.2 * 16.0 + 16.0),
+        # The iteration repeats: the first clock comes after the last one. A tenth of the forward's work at that.
+        ([[0.02, 0.0]], 0.31, 0.9 * 20.0 + 0.1 * 16.0 + 16.0),
+        # A clock that comes later than the whole instruction changes nothing of it.
+        ([[0.0, 9.0]], 0.2, 40.0),
+        # Figures are means over the draws.
+        ([[0.0, 0.0], [0.0, 0.02]], 0.29, (36.0 + 36.8) / 2),
+    ],
+)
+def test_a_late_clock_begins_with_the_old_one_and_an_early_one_ends_with_the_new(late_s, time_s, energy_j):
+    assert ran(ONE_STAGE, [1000, 500], late_s) == pytest.approx((time_s, energy_j))
+
+
+def test_where_the_clock_stays_no_lateness_shows():
+    assert ran(ONE_STAGE, [500, 500], [[0.07, -0.03]]) == pytest.approx((0.4, 32.0))
+
+
+def test_a_request_costs_its_stall_where_the_clock_changes_and_nowhere_else():
+    def expected(clocks_mhz: list[int], waiting_w: float = 0.0, stall_s: float = 0.003) -> Plan:
+        profile = replace(ONE_STAGE.profile, request_stall_s=stall_s)
+        problem = Problem(ONE_STAGE.dag, profile, blocking_power_w=waiting_w)
+        return evaluate_late(problem, np.array(clocks_mhz), 0.0)
+
+    assert expected([1000, 500]).time_s == pytest.approx(0.3 + 2 * 0.003)  # there and back
+    assert expected([500, 500]).time_s == pytest.approx(0.4)
+    still_j = expected([1000, 500], waiting_w=80.0).energy_j - expected([1000, 500], 80.0, stall_s=0.0).energy_j
+    assert still_j == pytest.approx(2 * 0.003 * 80.0)
+
+
+def test_blame_goes_to_who_is_on_the_critical_path():
+    problem = Problem(
+        schedule_dag("1f1b", 2, 2),
+        make_profile({CurveKey(s, k): POINTS for s in range(2) for k in (Kind.FORWARD, Kind.BACKWARD)}),
+        blocking_power_w=0.0,
+    )
+    nodes, blame = neighbours_of(problem), no_blame(8)
+    clock = np.full(8, 1)
+    run_late(nodes, clock, np.zeros((2, 8)), blame)
+    on_path = {problem.dag.instructions[node].label for node in np.flatnonzero(blame.critical)}
+    assert blame.critical.sum() == pytest.approx(6)
+    assert len(on_path) == 6
+    assert set(np.unique(blame.critical)) == {0.0, 1.0}
+
+
+def test_draws_come_with_their_opposites_and_have_the_jitter_asked_for():
+    late_s = deviations(500, 0.01, 32, seed=3)
+    assert late_s.shape == (32, 500)
+    assert late_s.mean() == pytest.approx(0.0, abs=1e-12)
+    assert late_s.std() == pytest.approx(0.01, rel=0.05)
+    np.testing.assert_array_equal(late_s, deviations(500, 0.01, 32, seed=3))
+    with pytest.raises(PerseusError, match="switch jitter"):
+        deviations(1, -0.01, 2, seed=0)
+
+
+def test_expected_figures_come_with_the_plan(gpt3: Problem):
+    frontier = solve(gpt3)
+    plan = frontier.plan(1.02 * frontier.t_min_s)
+    mhz = np.array([plan.frequency_mhz[one] for one in gpt3.dag.instructions])
+    late = evaluate_late(gpt3, mhz, 0.01, lower_bound_j=7.0)
+    assert (late.frequency_mhz, late.switches, late.lower_bound_j) == (plan.frequency_mhz, plan.switches, 7.0)
+    assert late.switch_jitter_s == 0.01
+    assert 1.003 * plan.time_s < late.time_s < 1.03 * plan.time_s
+    assert late.energy_j > plan.energy_j
+    assert evaluate_late(gpt3, mhz, 0.0, 7.0) == evaluate(gpt3, mhz, 7.0)

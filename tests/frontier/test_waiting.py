@@ -1,0 +1,30 @@
+"""Waits cost what they cost at the clock that the GPU waits at."""
+
+from dataclasses import replace
+
+import pytest
+
+from perseus_ds.frontier import Problem, evaluate
+from perseus_ds.frontier.waiting import waiting_beyond_j
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.pipeline.schedules import schedule_dag
+from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile
+
+POINTS = [ProfilePoint(1400, 1.0, 400.0), ProfilePoint(1000, 1.25, 300.0)]
+PROFILE = make_profile({CurveKey(stage, kind): POINTS for stage in (0, 1) for kind in (Kind.FORWARD, Kind.BACKWARD)})
+
+
+def test_a_flat_waiting_power_adds_nothing() -> None:
+    problem = Problem(schedule_dag("1f1b", 2, 2), PROFILE, 80.0)
+
+    assert waiting_beyond_j(problem, evaluate(problem, [1400] * 8)) == 0.0
+
+
+@pytest.mark.parametrize(("mhz", "per_mhz_s"), [(1400, 200.0), (1000, -200.0)])
+def test_each_second_of_waiting_costs_by_its_clock(mhz: int, per_mhz_s: float) -> None:
+    sloping = replace(PROFILE, waiting_slope_w_per_mhz=0.1, waiting_mhz=1200.0)
+    problem = Problem(schedule_dag("1f1b", 2, 2), sloping, 80.0, gpus_per_stage=2)
+    plan = evaluate(problem, [mhz] * 8)
+    waited_s = 2 * plan.time_s - 8 * (1.0 if mhz == 1400 else 1.25)
+
+    assert waiting_beyond_j(problem, plan) == pytest.approx(2 * 0.1 * per_mhz_s * waited_s)

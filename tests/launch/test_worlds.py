@@ -1,0 +1,63 @@
+"""One job of ``make worlds``: on a model with limits, and its row of the table."""
+
+import importlib.util
+import sys
+from statistics import median
+
+import pytest
+import yaml
+from by_hand import by_hand
+from launching import ROOT
+
+from perseus_ds.report.rundata import read_run
+from perseus_ds.simulator.truth import read_truth
+
+spec = importlib.util.spec_from_file_location("worlds", ROOT / "benchmarks" / "worlds.py")
+assert spec is not None
+assert spec.loader is not None
+worlds = sys.modules["worlds"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(worlds)
+
+
+@pytest.mark.launch
+def test_a_job_leaves_its_row_and_virtual_time_is_kept_on_busy_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(worlds, "RUNS", tmp_path)
+    case = worlds.CASES[0]
+    data = read_run(worlds.run("a100", case, steps=90))
+    row = worlds.row("a100", case, data)
+    assert (row["world"], row["framework"], row["schedule"]) == ("a100", "deepspeed", "1f1b PP4")
+    assert row["measured_time_s"] == pytest.approx(row["true_time_s"], rel=0.01)
+    assert row["false_stragglers"] >= 0
+    assert row["curve_time_rms"] < 0.1
+    assert 0.0 < row["true_saving"] < 0.3
+    # The baseline runs unlocked: the power limit moves its clocks a little.
+    lasted_s = [one["iteration_time_s"] for one in data.iterations if one["phase"] == "baseline"]
+    assert median(lasted_s) / min(lasted_s) - 1.0 < 0.15
+    assert worlds.table([row]).count("\n") == 2
+
+
+def test_every_model_and_job_has_a_configuration(tmp_path):
+    from perseus_ds.config import Config
+
+    for gpu in worlds.MODELS:
+        for case in worlds.CASES:
+            config = Config.model_validate(worlds.configuration(gpu, case, tmp_path))
+            assert config.simulator is not None
+            assert bool(config.simulator.throttle) == case.straggler
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("queue", [2, 3])
+def test_interleaved_with_overlap_the_host_is_ahead_by_the_launch_queue(tmp_path, queue):
+    config = {
+        "run_dir": str(tmp_path / "run"),
+        "mode": "observe",
+        "report": {"html": False},
+        "simulator": {"gpu": "kind", "stages": [4, 5, 6, 7], "time_scale": 2.0, "launch_queue": queue},
+    }
+    (tmp_path / "perseus.yaml").write_text(yaml.safe_dump(config))
+    script = [ROOT / "examples" / "megatron_gpt" / "train.py", "--chunks", 2, "--overlap", "--steps", 3]
+    done = by_hand(4, "-m", "perseus_ds", "run", *script, "--perseus", tmp_path / "perseus.yaml")
+    assert done.returncode == 0, done.stdout
+    truths = read_truth(tmp_path / "run" / "gpus", [])
+    assert max(truth.host_ahead for truth in truths) == queue

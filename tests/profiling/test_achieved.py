@@ -1,0 +1,77 @@
+"""Clocks that a GPU could not hold."""
+
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.achieved import at_achieved_clocks, sustained_clocks
+from perseus_ds.profiling.spans import Between, Segment
+from perseus_ds.profiling.table import CurveKey
+
+FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
+
+
+def iteration(begin_s: float, clock_mhz: int, count: int = 8) -> list[Segment]:
+    """Forwards and backwards in turn, 0.1 s each, a wait after each pair."""
+    did = []
+    for pair in range(count):
+        at_s = begin_s + 0.3 * pair
+        did += [
+            Segment(at_s, at_s + 0.1, FORWARD, clock_mhz, True),
+            Segment(at_s + 0.1, at_s + 0.2, BACKWARD, clock_mhz, True),
+        ]
+        did.append(Segment(at_s + 0.2, at_s + 0.3, Between.WAITING, clock_mhz, True))
+    return did
+
+
+def read(did: list[Segment], **held_mhz: int) -> list[tuple[float, int]]:
+    """Readings in the middle of everything, lower where the kind holds only ``held_mhz``."""
+    readings = []
+    for one in did:
+        limit = held_mhz.get(one.what.kind.value, 9999) if isinstance(one.what, CurveKey) else 9999
+        readings.append(((one.begin_s + one.end_s) / 2, min(one.clock_mhz, limit)))
+    return readings
+
+
+def test_what_ran_lower_than_asked_counts_for_the_clock_it_ran_at() -> None:
+    did = iteration(0.0, 1980) + iteration(10.0, 1755) + iteration(20.0, 1500)
+
+    achieved = at_achieved_clocks(did, read(did, backward=1760))
+
+    clocks = {(asked.clock_mhz, one.what): one.clock_mhz for asked, one in zip(did, achieved, strict=True)}
+    assert clocks[1980, BACKWARD] == 1755, "the nearest clock that was tried"
+    assert clocks[1980, FORWARD] == 1980
+    assert clocks[1980, Between.WAITING] == 1980
+    assert clocks[1500, BACKWARD] == 1500
+    assert sustained_clocks(did, achieved) == {BACKWARD: 1755}
+
+
+def test_a_switch_that_comes_late_is_no_limit() -> None:
+    did = iteration(0.0, 1980, count=20) + iteration(10.0, 1500)
+    readings = [(time_s, 1500 if number == 7 else mhz) for number, (time_s, mhz) in enumerate(read(did))]
+
+    achieved = at_achieved_clocks(did, readings)
+
+    assert achieved == did
+    assert sustained_clocks(did, achieved) == {}
+
+
+def test_an_instruction_that_no_reading_fell_into_ran_as_most_of_its_kind() -> None:
+    did = iteration(0.0, 1980) + iteration(10.0, 1755)
+    readings = read(did, forward=1750)[:12] + read(did)[24:]
+
+    achieved = at_achieved_clocks(did, readings)
+
+    assert {one.clock_mhz for one in achieved[:24] if one.what == FORWARD} == {1755}
+
+
+def test_a_short_block_may_hold_a_clock_that_whole_iterations_cannot() -> None:
+    did = iteration(0.0, 1980) + iteration(10.0, 1500) + iteration(20.0, 1980, count=3) + iteration(30.0, 1755)
+    cool = [(time_s, mhz) for time_s, mhz in read(did) if time_s > 5.0]
+
+    achieved = at_achieved_clocks(did, read(did[:24], forward=1755, backward=1755) + cool)
+
+    assert sustained_clocks(did, achieved) == {FORWARD: 1755, BACKWARD: 1755}
+
+
+def test_without_readings_all_is_as_asked() -> None:
+    did = iteration(0.0, 1980)
+
+    assert at_achieved_clocks(did, []) == did

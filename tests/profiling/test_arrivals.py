@@ -1,0 +1,69 @@
+"""When clocks came, told by the instructions under which they did; and instructions that stood still for a while."""
+
+import pytest
+
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.arrivals import arrivals, without_stalls
+from perseus_ds.profiling.spans import Change, Span, changes
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+
+FORWARD = CurveKey(0, Kind.FORWARD)
+POINTS = {FORWARD: (ProfilePoint(1400, 1.0, 0.0), ProfilePoint(1390, 1.005, 0.0), ProfilePoint(700, 2.0, 0.0))}
+
+
+def work(*rows: tuple[float, int], begin_s: float = 0.0) -> list[Span]:
+    """Instructions one after the other: seconds and MHz of each."""
+    spans: list[Span] = []
+    for seconds, mhz in rows:
+        spans.append(Span(begin_s, begin_s + seconds, FORWARD, mhz))
+        begin_s += seconds
+    return spans
+
+
+def arrived(spans: list[Span], latency_s: float = 0.9) -> list[float]:
+    asked = changes(spans, latency_s)
+    return [one.arrives_s for one in arrivals(spans, asked, POINTS)[1:]]
+
+
+@pytest.mark.parametrize(("second_s", "arrives_s"), [(1.5, 1.5), (1.8, 1.2), (1.25, 1.75)])
+def test_an_instruction_under_which_the_clock_changed_tells_when(second_s: float, arrives_s: float) -> None:
+    spans = work((1.0, 1400), (second_s, 700), (2.0, 700))
+
+    assert arrived(spans) == [pytest.approx(arrives_s)]
+
+
+def test_an_instruction_at_the_old_clock_from_begin_to_end_says_that_the_new_one_came_later() -> None:
+    spans = work((1.0, 1400), (1.0, 700), (1.5, 700), (2.0, 700))
+
+    assert arrived(spans) == [pytest.approx(2.5)]
+
+
+def test_a_clock_that_came_in_a_wait_came_as_it_mostly_does_and_not_after_the_wait() -> None:
+    told = work((1.0, 1400), (1.8, 700), (2.0, 700), (1.0, 1400), (1.0, 1400))
+    waits = [*work((1.0, 1400), begin_s=9.0), *work((2.0, 700), begin_s=10.1)]
+
+    found = arrived([*told, *waits])
+
+    assert found[0] == pytest.approx(1.2)
+    assert found[-1] == pytest.approx(10.1), "0.2 s were usual, but the instruction ran at the new clock at once"
+
+
+def test_clocks_of_nearly_equal_time_tell_nothing() -> None:
+    assert arrived(work((1.0, 1400), (1.004, 1390), (1.005, 1390)), latency_s=0.3) == [pytest.approx(1.3)]
+
+
+def test_clocks_come_in_the_order_asked_for() -> None:
+    spans = work((1.0, 1400), (1.0, 700), (1.0, 1400), (1.0, 1400))
+
+    found = arrivals(spans, [Change(1.0, 3.5, 700), Change(2.0, 2.5, 1400)], {})
+
+    assert [one.arrives_s for one in found] == [3.5, 3.5]
+
+
+def test_an_instruction_that_took_far_too_long_waited_for_its_host_first() -> None:
+    spans = work((1.0, 1400), (1.7, 1400), (2.0, 700), (1.9, 700), (3.0, 700))
+
+    ran = without_stalls([*spans, Span(20.0, 29.0, None)], POINTS)
+
+    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [1.0, 1.0, 2.0, 1.9, 2.0, 9.0]
+    assert [one.end_s for one in ran[:-1]] == [one.end_s for one in spans]

@@ -1,0 +1,69 @@
+"""What a GPU did and at which clock, cut where the clock changed."""
+
+from math import inf
+
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.pipeline.trace import TimedOperation
+from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations, spans_of
+from perseus_ds.profiling.table import CurveKey
+
+FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
+
+
+def test_a_wait_is_cut_where_the_next_instruction_s_clock_arrives() -> None:
+    # Asked for at 1.0, when the forward ends; the backward waits until 1.5.
+    spans = [Span(0.0, 1.0, FORWARD, 1410, 0.0), Span(1.5, 2.0, BACKWARD, 900)]
+
+    did = segments(spans, changes(spans, latency_s=0.2))
+
+    assert did == [
+        Segment(0.0, 0.2, FORWARD, 1410),
+        Segment(0.2, 1.0, FORWARD, 1410, whole=True),
+        Segment(1.0, 1.2, Between.WAITING, 1410),
+        Segment(1.2, 1.5, Between.WAITING, 900, whole=True),
+        Segment(1.5, 2.0, BACKWARD, 900, whole=True),
+    ] or settled_durations(did) == [(BACKWARD, 900, 0.5)]
+
+
+def test_an_instruction_under_which_the_clock_changes_is_in_two_parts_and_tells_no_time() -> None:
+    spans = [Span(0.0, 1.0, FORWARD, 1410), Span(1.0, 2.0, BACKWARD, 900), Span(2.0, 3.0, FORWARD, 900)]
+
+    did = segments(spans, changes(spans, latency_s=0.25))
+
+    assert [(one.begin_s, one.end_s, one.what, one.clock_mhz) for one in did] == [
+        (0.0, 1.0, FORWARD, 1410),
+        (1.0, 1.25, BACKWARD, 1410),
+        (1.25, 2.0, BACKWARD, 900),
+        (2.0, 3.0, FORWARD, 900),
+    ]
+    assert (BACKWARD, 900, 0.75) not in settled_durations(did)
+    assert settled_durations(did)[-1] == (FORWARD, 900, 1.0)
+
+
+def test_other_work_runs_at_the_clock_in_force() -> None:
+    spans = [Span(0.0, 1.0, FORWARD, 1410), Span(1.0, 1.5, None), Span(2.0, 3.0, FORWARD, 1410)]
+
+    did = segments(spans, changes(spans, 0.1))
+
+    assert [(one.what, one.clock_mhz) for one in did] == [
+        (FORWARD, 1410),
+        (Between.OTHER, 1410),
+        (Between.WAITING, 1410),
+        (FORWARD, 1410),
+    ]
+
+
+def test_nothing_ran() -> None:
+    assert segments([], changes([], 0.01)) == []
+
+
+def test_a_clock_is_asked_for_when_the_record_says_so() -> None:
+    timed = [TimedOperation(Operation(Kind.FORWARD, at), at, at + 0.8, mhz) for at, mhz in enumerate((1410, 900, 900))]
+    record = RecordedIteration(10.0, 13.0, tuple(timed), requested_s={1: 10.85})
+
+    spans = spans_of(record, stage=0)
+
+    assert [span.asked_s for span in spans] == [-inf, 10.85, -inf]
+    assert changes(spans, 0.1)[1:] == [Change(10.85, 10.95, 900)]

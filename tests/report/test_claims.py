@@ -1,0 +1,71 @@
+"""What a run claims, against what its virtual GPUs know."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint
+from perseus_ds.report.claims import claims_of
+from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
+from perseus_ds.simulator.launch import VirtualStream
+from perseus_ds.simulator.state import state_path
+
+KEY = CurveKey(0, Kind.FORWARD)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Three iterations of 1 s at 1,400 MHz, then three of 2 s at 700 MHz, all of work at 300 W and then 100 W."""
+    (tmp_path / "gpus").mkdir()
+    path = state_path(tmp_path / "gpus", 0)
+    create_gpu(path, GpuSpec((1400, 700), switch_latency_s=0.0))
+    now = [0.0]
+    gpu = VirtualGpu(path, lambda: now[0])
+    now[0] = gpu.card.file.state.dynamic.time_s
+    gpu.load_curves({KEY: [ProfilePoint(1400, 1.0, 300.0), ProfilePoint(700, 2.0, 200.0)]})
+    stream = VirtualStream(gpu, launch_queue=9)
+    for iteration in range(7):
+        if iteration == 3:
+            gpu.lock_clock(700)
+        stream.begin_pass(iteration)
+        stream.work(KEY)
+        now[0] += 1.0 if iteration < 3 else 2.0
+        gpu.power_w()
+    rows = [{"iteration": number, "phase": "baseline" if number < 3 else "enforcing"} for number in range(6)]
+    summary = {"simulated": True, "saving": 0.30, "slowdown": 0.9, "pipelines": 1}
+    profile = Profile(
+        {KEY: (ProfilePoint(1400, 1.0, 303.0), ProfilePoint(700, 2.1, 200.0), ProfilePoint(800, 1.0, 1.0))}
+    )
+    return SimpleNamespace(path=tmp_path, iterations=rows, summary=summary, profile=profile)
+
+
+def test_claims_are_set_against_the_truth(run):
+    claims = claims_of(run)
+    assert claims is not None
+    assert (claims.claimed_saving, claims.true_saving) == (0.30, pytest.approx(1 / 3))
+    assert (claims.claimed_slowdown, claims.true_slowdown) == (0.9, pytest.approx(1.0))
+    assert (claims.true_time_s, claims.true_energy_j) == pytest.approx((2.0, 200.0))
+    curves = claims.curves
+    assert curves is not None
+    assert curves.points == 2  # nothing ran at 800 MHz
+    assert (curves.time_worst, curves.energy_worst) == pytest.approx((0.05, 0.01))
+    assert curves.time_rms == pytest.approx(0.05 / math.sqrt(2))
+    assert ("energy saved", "+30.00 %", "+33.33 %") in claims.rows()
+
+
+def test_a_run_without_a_plan_claims_nothing(run):
+    run.iterations = run.iterations[:3]
+    run.summary |= {"saving": None, "slowdown": None}
+    claims = claims_of(run)
+    assert claims is not None
+    assert math.isnan(claims.true_saving)
+    assert ("energy saved", "–", "–") in claims.rows()
+
+
+def test_real_gpus_keep_no_truth(run, tmp_path):
+    run.summary["simulated"] = False
+    assert claims_of(run) is None
+    run.summary["simulated"], run.path = True, tmp_path / "elsewhere"
+    assert claims_of(run) is None

@@ -1,0 +1,83 @@
+"""The metrics that a history of events makes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_up_plans import STAGES, first_table
+
+from perseus_ds.coordination.events import GuardStepped, IterationBegan, PlansAdopted, RoundHeard
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
+from perseus_ds.report.metrics_writer import MetricsWriter
+
+TABLE = first_table(2)
+PLANS = (TABLE.groups[0].base.points[0], TABLE.groups[0].base.points[2])
+
+
+class Kept:
+    """A sink that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.values = {}
+
+    def write(self, iteration, values) -> None:
+        self.values[iteration] = dict(values)
+
+
+def heard(iteration: int, energy_j: float, plans=(), t_prime_s: float = float("nan")) -> RoundHeard:
+    """What was said about an iteration, and about the energy of the one before."""
+    row = condense(np.array([RankStatus(iteration, 2.0, energy_j / STAGES, switches=4.0).row()] * STAGES), STAGES)
+    return RoundHeard(iteration + 2, RoundResult(np.array([row, row]), STAGES), plans, t_prime_s)
+
+
+def test_the_saving_is_measured_against_the_median_of_the_baseline():
+    kept = Kept()
+    writer = MetricsWriter([kept], pipelines=2)
+    for iteration, phase in enumerate([Phase.WARMUP, Phase.BASELINE, Phase.BASELINE, Phase.BASELINE, Phase.SOLVING]):
+        writer(IterationBegan(iteration, phase, False, ()))
+    for iteration, energy_j in enumerate([5000.0, 5000.0, 1000.0, 1200.0, 1010.0, 909.0]):
+        writer(heard(iteration, energy_j))
+    assert "saving_ratio" not in kept.values[1], "the baseline is not known yet"
+    assert kept.values[5]["saving_ratio"] == pytest.approx(1.0 - 909.0 / 1010.0)
+    assert kept.values[5]["iteration_time_seconds"] == 2.0
+    assert kept.values[5]["switches"] == 4.0 * STAGES
+    assert kept.values[5]["plan_time_seconds"] == 0.0
+    assert "t_prime_seconds" not in kept.values[5]
+
+
+def test_the_slowest_pipeline_s_plan_counts():
+    kept = Kept()
+    MetricsWriter([kept], pipelines=2)(heard(7, 900.0, PLANS, t_prime_s=1.5))
+    assert kept.values[7]["plan_time_seconds"] == max(plan.time_s for plan in PLANS)
+    assert kept.values[7]["t_prime_seconds"] == 1.5
+
+
+def test_more_work_means_a_larger_baseline():
+    kept = Kept()
+    writer = MetricsWriter([kept], pipelines=2, baseline_j=1000.0)
+    group = replace(TABLE.groups[0], max_energy_j=1.5 * TABLE.groups[0].max_energy_j)
+    larger = replace(TABLE, version=2, groups=(group,))
+    for event in (
+        PlansAdopted(3, TABLE, None),
+        PlansAdopted(9, larger, TABLE),
+        GuardStepped(9, 0.5),
+        heard(11, 1200.0),
+    ):
+        writer(event)
+    ratio = larger.max_energy_j / TABLE.max_energy_j
+    assert kept.values[11]["saving_ratio"] == pytest.approx(1.0 - 1200.0 / (1000.0 * ratio))
+
+
+def test_a_refreshed_baseline_replaces_that_of_other_work_at_once():
+    kept = Kept()
+    writer = MetricsWriter([kept], pipelines=2)
+    for iteration in range(8):
+        writer(IterationBegan(iteration, Phase.BASELINE, False, ()))
+        writer(heard(iteration + 1, 1000.0))
+    writer(PlansAdopted(9, TABLE, None))
+    writer(PlansAdopted(10, replace(TABLE, version=2), TABLE))
+    writer(IterationBegan(20, Phase.BASELINE, False, PLANS))
+    writer(heard(21, 2000.0, PLANS))
+    writer(heard(22, 1500.0, PLANS))
+    assert kept.values[22]["saving_ratio"] == pytest.approx(0.25)

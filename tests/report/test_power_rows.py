@@ -1,0 +1,40 @@
+"""Rows and picture of followed powers, from iterations made up here."""
+
+import pytest
+
+from perseus_ds.report.power_rows import PowerOrder, power_chart, power_rows
+from perseus_ds.report.run_stats import Measurement
+
+SERIES = [
+    {"iteration": number, "phase": "enforcing", "iteration_time_s": time_s, "energy_j": energy_j}
+    for number, (time_s, energy_j) in enumerate(
+        [(1.0, 500.0), (1.0, 500.0), (1.2, 480.0), (1.2, 468.0), (1.0, 500.0), (2.0, 600.0), (2.0, None)]
+    )
+]
+ORDERS = [
+    PowerOrder(2, 790.0, 2, 0.3, at_floor=False),
+    PowerOrder(4, None, 2, None, at_floor=False),
+    PowerOrder(5, 100.0, None, None, at_floor=True),
+]
+
+
+def test_each_power_has_its_own_iterations():
+    first, second = power_rows(ORDERS, SERIES, 2, Measurement(1.0, 500.0))
+    assert (first["begin_iteration"], first["iterations"]) == (2, 2)
+    assert first["measured_w"] == pytest.approx(2 * 948.0 / 2.4)
+    assert first["slowdown"] == pytest.approx(0.2)
+    assert (first["target_w"], first["answered_iterations"], first["uniform_slowdown"]) == (790.0, 2, 0.3)
+    assert (second["iterations"], second["measured_w"], second["at_floor"]) == (1, 600.0, True)
+
+
+def test_what_is_not_measured_yet_is_empty():
+    (row,) = power_rows([PowerOrder(7, 100.0, 1, None, at_floor=False)], SERIES, 1, None)
+    assert (row["measured_w"], row["slowdown"], row["iterations"]) == (None, None, 0)
+    assert power_rows([], SERIES, 1, None) == []
+
+
+def test_the_picture_has_a_line_for_each_target_and_one_for_the_measurement():
+    drawn = power_chart(power_rows(ORDERS, SERIES, 1, None), SERIES, 1)
+    assert drawn.count('class="curve chosen"') == 2
+    assert drawn.count('class="curve measured"') == 1
+    assert "790 W" in drawn

@@ -1,0 +1,154 @@
+"""The meter: what one rank measures of training iterations, and what it leaves out."""
+
+from dataclasses import replace
+
+import pytest
+from lone_rank import CLOCKS_MHZ, LoneGpu
+from made_up_plans import first_table
+
+from perseus_ds.coordination.stage_condition import Health
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.clocks import UNLOCKED, IterationClocks
+from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.table import CurveKey
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS
+from perseus_ds.runtime.meter import RankMeter
+
+FORWARD, BACKWARD, EXCHANGE = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0), Operation(Kind.EXCHANGE)
+
+
+class SteppedTimer:
+    """A host that is told what time it is; marks are reached when they are made."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def mark(self) -> float:
+        return self.now_s
+
+    def when_reached(self, mark, callback, *arguments) -> None:
+        callback(*arguments, mark)
+
+    def times_s(self, marks) -> list[float]:
+        return list(marks)
+
+
+class Rank:
+    """A rank whose operations take as long as the test says."""
+
+    def __init__(self, stage: int = 0) -> None:
+        self.gpu = LoneGpu()
+        self.gpu.timer = self.timer = SteppedTimer()
+        self.meter = RankMeter(self.gpu, Topology(0, 2, 0, 1, stage, 2, framework="made up 1"))
+
+    def runs(self, number: int | None, *operations: tuple[Operation, float], clocks=None, ends: bool = True) -> None:
+        self.meter.iteration_over(self.timer.now_s)
+        if number is None:
+            self.meter.evaluation_begins()
+        else:
+            self.meter.iteration_begins(number, self.timer.now_s, clocks or IterationClocks(CLOCKS_MHZ[0]))
+        for operation, takes_s in operations:
+            self.meter.operation_begin(operation)
+            self.timer.now_s += takes_s
+            self.meter.operation_end(operation)
+        if ends:
+            self.meter.iteration_end()
+
+
+def test_an_iteration_lasts_until_the_next_or_an_evaluation_begins():
+    rank = Rank()
+    rank.runs(0, (FORWARD, 1.0))
+    rank.timer.now_s += 0.5
+    rank.runs(None, (FORWARD, 10.0))
+    rank.runs(1, (FORWARD, 1.0))
+    rank.runs(2)
+    times_s = [rank.meter.measurements.time_s(number) for number in (0, 1, 2)]
+    assert times_s[:2] == [1.5, 1.0]
+    assert times_s[2] != times_s[2], "it still lasts"
+
+
+def test_an_iteration_that_an_exception_ends_is_not_among_what_ran():
+    rank = Rank()
+    rank.runs(0, (FORWARD, 1.0))
+    rank.runs(1, (FORWARD, 1.0), ends=False)
+    rank.runs(2, (FORWARD, 3.0))
+    rank.meter.collect()
+    assert rank.meter.measurements.latest().iteration == 2
+    assert [span.end_s - span.begin_s for span in rank.meter.measurements.spans(0, 0)] == [1.0, 3.0]
+
+
+def test_clocks_are_asked_for_as_planned_and_switches_counted():
+    rank = Rank()
+    high, low = CLOCKS_MHZ
+    rank.runs(0, (FORWARD, 1.0), (BACKWARD, 1.0), clocks=IterationClocks(high, (high, low)))
+    assert rank.gpu.asked_mhz[:2] == [high, low]
+    assert rank.meter.switches == IterationClocks(high, (high, low)).switches == 2
+
+
+def test_an_evaluation_runs_without_a_lock():
+    rank = Rank()
+    high, low = CLOCKS_MHZ
+    rank.runs(0, (FORWARD, 1.0), clocks=IterationClocks(high, (low,)))
+    assert rank.gpu.asked_mhz[-1] == low
+    rank.runs(None, (FORWARD, 1.0))
+    assert rank.gpu.asked_mhz[-1] == UNLOCKED
+
+
+def test_a_late_switch_is_counted_in_the_collection_that_it_arrives_in():
+    rank = Rank()
+    clocks = IterationClocks(1400, (1400, 1200))
+    rank.runs(0, (FORWARD, 1.0), (BACKWARD, 1.0), clocks=clocks)
+    token = rank.meter._recorder._pending[0].token
+    token.requested_s.update({0: -1.0, 1: 1.5})  # the backward began at 1.0
+    rank.meter.collect()
+    assert rank.meter.late_switches == 1
+    rank.meter.collect()
+    assert rank.meter.late_switches == 0
+
+
+def test_iterations_without_an_instruction_are_an_error_that_names_the_framework():
+    rank = Rank()
+    rank.meter.collect()
+    rank.runs(0, (EXCHANGE, 1.0))
+    with pytest.raises(PerseusError, match="made up 1"):
+        rank.meter.collect()
+
+
+def test_what_is_old_is_forgotten():
+    rank = Rank()
+    for number in range(KEPT_ITERATIONS + 3):
+        rank.runs(number, (FORWARD, 1.0))
+    rank.meter.collect()
+    rank.meter.forget(KEPT_ITERATIONS + 2)
+    assert rank.meter.measurements.time_s(1) != rank.meter.measurements.time_s(1)
+    assert rank.meter.measurements.time_s(2) == 1.0
+
+
+@pytest.mark.parametrize("stage", [0, 1])
+def test_the_slowdown_is_measured_over_expected_time_on_this_stage_at_the_clock_that_ran(stage):
+    table = first_table(1)
+    expected_s = {(CurveKey(stage, kind), 1400): 2.0 for kind in (Kind.FORWARD, Kind.BACKWARD)}
+    table = replace(table, groups=(replace(table.groups[0], expected_times_s=expected_s),))
+    rank = Rank(stage)
+    assert rank.meter.health(table) == Health(), "nothing has run"
+    rank.runs(0, (FORWARD, 2.6), (EXCHANGE, 9.0), (BACKWARD, 2.6))
+    rank.meter.collect()
+    assert rank.meter.health(table) == (pytest.approx(1.3), 0)
+    assert rank.meter.health(None) == Health()
+
+
+def test_a_clock_that_the_gpu_was_held_at_is_kept_while_no_reading_tells_it():
+    table, rank = first_table(1), Rank()
+    expected_s = {
+        (CurveKey(0, kind), mhz): 2800 / mhz for kind in (Kind.FORWARD, Kind.BACKWARD) for mhz in (1400, 1200)
+    }
+    table = replace(table, groups=(replace(table.groups[0], expected_times_s=expected_s),))
+    found = []
+    for number, (held_mhz, takes_s) in enumerate([(0, 2.0), (1200, 7 / 3), (0, 7 / 3), (0, 2.0)]):
+        rank.gpu.held_mhz = held_mhz
+        rank.runs(number, (FORWARD, takes_s), (BACKWARD, takes_s))
+        rank.meter.collect()
+        found.append(rank.meter.health(table))
+    held = (pytest.approx(7 / 6), 1200)
+    assert found == [(1.0, 0), held, held, (1.0, 0)]

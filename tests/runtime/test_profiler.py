@@ -1,0 +1,130 @@
+"""One rank's sweep in a training whose true powers are known."""
+
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+from pipeline_truth import TruePipeline
+
+from perseus_ds.config import ProfilingConfig
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.pipeline.trace import StageTrace, TimedOperation
+from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.sweep import Sweep
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
+from perseus_ds.runtime.measurement import Measurements
+from perseus_ds.runtime.profiler import Profiler
+
+CLOCKS_MHZ = tuple(range(1410, 1100, -15))
+LATENCY_S, INSTRUCTION_S = 0.010, 0.05
+ALONE = Topology(0, 1, 0, 1, 0, 1)
+
+
+def curve(kind: Kind) -> tuple[ProfilePoint, ...]:
+    time_s = {mhz: (0.01 + 40.0 / mhz) * (1.0 if kind is Kind.FORWARD else 1.8) for mhz in CLOCKS_MHZ}
+    return tuple(ProfilePoint(mhz, t, t * (100.0 + 300.0 * (mhz / 1410) ** 2.5)) for mhz, t in time_s.items())
+
+
+class Training:
+    """A stage that is alone, and what has been measured of it."""
+
+    def __init__(self, topology: Topology = ALONE, counter: bool = True) -> None:
+        self.pipeline = TruePipeline({CurveKey(0, kind): curve(kind) for kind in (Kind.FORWARD, Kind.BACKWARD)})
+        self.measurements, self.counter, self.iteration = Measurements(), counter, 0
+        order = [key.kind for key in self.pipeline.keys(0)]
+        operations = [TimedOperation(Operation(kind), at, at + 1.0) for at, kind in enumerate(order)]
+        operations.append(TimedOperation(Operation(Kind.OPTIMIZER), len(order), len(order) + 1.0))
+        self.trace = StageTrace(0, 0, 17.0, tuple(operations))
+        self.config = ProfilingConfig(max_iterations=60)
+        self.profiler = Profiler(
+            self.config, topology, self.measurements, self.trace, CLOCKS_MHZ, LATENCY_S, INSTRUCTION_S, 0
+        )
+
+    def runs(self, clocks_mhz: tuple[int, ...]) -> None:
+        """Run an iteration; it is recorded, and the counter read."""
+        before = len(self.pipeline.spans[0])
+        self.pipeline.run([clocks_mhz])
+        spans = self.pipeline.spans[0][before:]
+        begin_s = self.pipeline.begin_s
+        timed = [
+            TimedOperation(Operation(one.key.kind), one.begin_s - begin_s, one.end_s - begin_s, one.frequency_mhz)
+            for one in spans
+        ]
+        end_s = self.pipeline.now_s
+        self.measurements.recorded(RecordedIteration(begin_s, end_s, tuple(timed), iteration=self.iteration))
+        if self.counter:
+            self.measurements.samples = self.pipeline.samples(0)
+        self.iteration += 1
+
+    def sweeps(self) -> None:
+        while not self.profiler.done:
+            self.runs(self.profiler.next_clocks().planned_mhz)
+            wait_for_estimate(self.profiler)
+
+
+def wait_for_estimate(profiler: Profiler) -> None:
+    deadline_s = time.monotonic() + 60.0
+    while profiler._estimating is not None and not profiler._estimating.done():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def test_the_report_has_the_true_curves_and_the_baseline_s_trace() -> None:
+    training = Training()
+    training.sweeps()
+
+    report = training.profiler.report()
+
+    assert training.profiler.iterations == training.iteration < 60
+    assert (report.topology, report.trace) == (ALONE, training.trace)
+    assert {key.kind for key in report.attribution.curves} == {Kind.FORWARD, Kind.BACKWARD}
+    for key, points in report.attribution.curves.items():
+        truth = {one.frequency_mhz: one for one in curve(key.kind)}
+        for point in points:
+            assert point.time_s == pytest.approx(truth[point.frequency_mhz].time_s, rel=0.01)
+            assert point.energy_j == pytest.approx(truth[point.frequency_mhz].energy_j, rel=0.04)
+
+
+def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    training, go_on = Training(), threading.Event()
+    monkeypatch.setattr(training.profiler, "_attribute", go_on.wait)
+    estimating = []
+    for _ in range(3):
+        training.profiler.next_clocks()
+        estimating.append(training.profiler._estimating)
+    assert estimating[0] is None
+    assert estimating[1] is estimating[2] is not None
+    go_on.set()
+
+
+def test_estimates_end_the_sweep_earlier() -> None:
+    steered = Training()
+    steered.sweeps()
+
+    blind = Sweep(steered.pipeline.keys(0), CLOCKS_MHZ, steered.config, LATENCY_S, INSTRUCTION_S)
+    while not blind.done:
+        blind.next_frequencies()
+
+    assert steered.profiler.iterations < blind.iterations
+
+
+def test_tensor_parallel_ranks_sweep_as_planned_whatever_they_estimate() -> None:
+    training = Training(replace(ALONE, shard_size=2))
+    planned = Sweep(training.pipeline.keys(0), CLOCKS_MHZ, training.config, LATENCY_S, INSTRUCTION_S)
+
+    for _ in range(8):
+        clocks = training.profiler.next_clocks()
+        expected_mhz = planned.next_frequencies()
+        assert (clocks.planned_mhz, clocks.beyond_mhz) == (expected_mhz, expected_mhz[-1])
+        training.runs(clocks.planned_mhz)
+
+
+def test_a_counter_that_does_not_move_is_an_error_at_the_end_only() -> None:
+    training = Training(counter=False)
+    training.sweeps()
+
+    with pytest.raises(PerseusError, match="profiling-no-energy"):
+        training.profiler.report()
