@@ -25,16 +25,16 @@ from perseus_ds.coordination.plan_table import (
     is_slow,
 )
 from perseus_ds.coordination.resume import ResumeData
-from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, at_highest, no_faster_than
+from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
 from perseus_ds.coordination.stage_report import StageReport, group_profiles, group_traces
 from perseus_ds.frontier import Frontier, Problem
 from perseus_ds.frontier.beyond import uniform_caps
 from perseus_ds.frontier.objective_forms import objective_from_json
+from perseus_ds.frontier.observed import at_highest, observed_problem
 from perseus_ds.frontier.power_objectives import JobPower
 from perseus_ds.frontier.switching import SwitchCost
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
-from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.table import CurveKey, Profile
 from perseus_ds.rundir import RunDirectory
@@ -147,7 +147,7 @@ class Coordinator:
             self._files.traces(number, ours)
         return self._solved(
             [
-                no_faster_than(replace(problem, dag=dag_from_traces(ours)), _baseline_s([ours]))
+                observed_problem(ours, problem.profile, problem.blocking_power_w, problem.gpus_per_stage)
                 for problem, ours in zip(self._kept.problems, by_group, strict=True)
             ]
         )
@@ -203,10 +203,7 @@ class Coordinator:
         """Solve for the first time, from each group's profile, blocking power, and traces of one pipeline."""
         self._baseline_s = _baseline_s(traces)
         draft = self._solved(
-            [
-                no_faster_than(Problem(dag_from_traces(ours), *profile, self._shard_size), _baseline_s([ours]))
-                for profile, ours in zip(profiles, traces, strict=True)
-            ]
+            [observed_problem(ours, *profile, self._shard_size) for profile, ours in zip(profiles, traces, strict=True)]
         )
         for number, (profile, ours) in enumerate(zip(profiles, traces, strict=True)):
             self._files.profile(number, profile[0])

@@ -94,7 +94,9 @@ class KeptFrontiers:
         asked, *along = rounded
         kept = self._kept[which]
         if along:
-            kept = self._kept[which] = _Kept(kept.frontier, tuple(undominated(along)), beyond(which))
+            problem = self.problems[which[0]]
+            waiting_w = problem.gpus_per_stage * float(problem.stage_power_w.sum())
+            kept = self._kept[which] = _Kept(kept.frontier, tuple(undominated(along, waiting_w)), beyond(which))
         frontier, points = kept.frontier, (asked, *kept.along)
         return PlanSet(
             which[1],

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from perseus_ds.coordination.plan_table import FrequencyPlan, GroupCondition, StageSlowdowns, is_slow
-from perseus_ds.frontier import Frontier, Plan, Problem, evaluate
+from perseus_ds.frontier import Frontier, Plan
 from perseus_ds.frontier.beyond import plans_beyond
 from perseus_ds.frontier.lateness import evaluate_late
+from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
 from perseus_ds.frontier.waiting import with_waiting
-from perseus_ds.pipeline.observed import with_tail
-from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["SolvedFrontiers", "at_highest", "no_faster_than", "times_along"]
+__all__ = ["SolvedFrontiers", "times_along"]
 
 # Plans along the frontier that are made ready for stragglers, fast end first.
 _POINTS = 24
@@ -130,23 +129,3 @@ def times_along(frontier: Frontier, condition: StageSlowdowns) -> tuple[float, .
     """Return the iteration times of the plans to prepare, from the fast to the slow end, denser at the fast one."""
     part = np.linspace(0.0, 1.0, _STRAGGLER_POINTS if is_slow(condition) else _POINTS) ** 1.5
     return tuple((frontier.t_min_s + part * (frontier.t_star_s - frontier.t_min_s)).tolist())
-
-
-def at_highest(problem: Problem) -> Plan:
-    """Return the plan of every instruction at its curve's highest clock."""
-    return evaluate(
-        problem, [problem.profile.curve(CurveKey.of(one))[0].frequency_mhz for one in problem.dag.instructions]
-    )
-
-
-def no_faster_than(problem: Problem, baseline_s: float) -> Problem:
-    """Return the problem with a tail that makes the highest clocks as slow as the baseline was.
-
-    Instructions may have taken longer there than their curves tell: the host's other work disturbs them.
-
-    Args:
-        problem: The problem.
-        baseline_s: Measured iteration time at the highest clocks.
-    """
-    missing_s = baseline_s - at_highest(problem).time_s
-    return replace(problem, dag=with_tail(problem.dag, missing_s)) if missing_s > 0 else problem

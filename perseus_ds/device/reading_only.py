@@ -10,8 +10,6 @@ import os
 import re
 from typing import Any
 
-import pynvml
-
 __all__ = ["READING_ONLY_VARIABLE", "SettingForbidden", "forbid_setting", "is_reading_only"]
 
 READING_ONLY_VARIABLE = "PERSEUS_DS_READING_ONLY"
@@ -32,6 +30,8 @@ def is_reading_only() -> bool:
 
 def forbid_setting() -> None:
     """Make this process and its later children read only, for the rest of their lives; a second call does nothing."""
+    import pynvml  # who only asks whether this process reads loads no NVML
+
     os.environ[READING_ONLY_VARIABLE] = "1"
     original: Any = pynvml._nvmlGetFunctionPointer
     if getattr(original, "only_reads", False):

@@ -89,19 +89,22 @@ class _Costed(Protocol):
 _Choice = TypeVar("_Choice", bound=_Costed)
 
 
-def undominated(plans: Sequence[_Choice]) -> list[_Choice]:
+def undominated(plans: Sequence[_Choice], waiting_w: float = 0.0) -> list[_Choice]:
     """Return for each plan the best of all that are no slower than it or one before it.
 
     So no plan of the result dominates another in time and energy, and energy never rises from one to the next.
 
     Args:
         plans: In the order of the times that they were asked for.
+        waiting_w: Power of all GPUs' waiting, where something else sets the pace, such as a straggler: a plan that
+            ends early then waits, and its energy is no argument against a slower one.
     """
     latest_s = np.maximum.accumulate([plan.time_s for plan in plans])
-    return [
-        min((plan for plan in plans if plan.time_s <= limit_s), key=lambda plan: (plan.energy_j, plan.time_s))
-        for limit_s in latest_s
-    ]
+
+    def order(plan: _Choice) -> tuple[float, float]:
+        return plan.energy_j - waiting_w * plan.time_s, plan.time_s
+
+    return [min((plan for plan in plans if plan.time_s <= limit_s), key=order) for limit_s in latest_s]
 
 
 class _Terms(NamedTuple):

@@ -16,11 +16,11 @@ import numpy as np
 
 from perseus_ds import files
 from perseus_ds.frontier.lateness import evaluate_late
+from perseus_ds.frontier.observed import observed_problem
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError, one_line
 from perseus_ds.pipeline.instruction import Instruction
-from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.table import Profile, read_profile
 from perseus_ds.report.typical import typical_energies_j
@@ -94,8 +94,8 @@ class RunData:
         if not self.traces:
             return None
         power_w, gpus = self.frontier["blocking_power_w"], self.frontier["gpus_per_stage"]
-        profile = replace(self.profile, request_stall_s=self.frontier.get("request_stall_s", 0.0))
-        return Problem(dag_from_traces(self.traces), profile, power_w, gpus)
+        profile = replace(self.profile, request_stall_s=float(self.frontier.get("request_stall_s", 0.0)))
+        return observed_problem(self.traces, profile, power_w, gpus)
 
     @cached_property
     def plan(self) -> Plan | None:
@@ -104,7 +104,7 @@ class RunData:
             return None
         mhz = dict(Instruction.from_row(row) for row in self.planned["frequency_mhz"])
         frequencies = np.array([mhz[instruction] for instruction in self.problem.dag.instructions])
-        jitter_s, lower_bound_j = self.planned["switch_jitter_s"], self.planned["lower_bound_j"]
+        jitter_s, lower_bound_j = float(self.planned["switch_jitter_s"]), float(self.planned["lower_bound_j"])
         plan = evaluate_late(self.problem, frequencies, jitter_s, lower_bound_j)
         return replace(plan, energy_j=self.planned["energy_j"])  # which counts each wait at the clock that it runs at
 

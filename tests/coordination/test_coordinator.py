@@ -13,10 +13,10 @@ from perseus_ds.coordination import stage_report
 from perseus_ds.coordination.coordinator import Coordinator
 from perseus_ds.coordination.derived_profiles import scaled_profile
 from perseus_ds.coordination.resume import ResumeData, look_up
-from perseus_ds.coordination.solved_frontiers import at_highest
 from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.frontier import Problem, solve
 from perseus_ds.frontier.emulation import emulate
+from perseus_ds.frontier.observed import at_highest
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_job import PROFILE, traces
 
-from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, at_highest, times_along
+from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, times_along
 from perseus_ds.frontier import Problem, solve
+from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.switching import SwitchCost
 from perseus_ds.frontier.waiting import waiting_beyond_j
@@ -90,12 +91,6 @@ def test_plans_are_made_ready_from_end_to_end_closer_together_where_it_is_fast(c
     steps_s = np.diff(times_s)
     assert (steps_s > 0).all()
     assert (np.diff(steps_s) > 0).all()
-
-
-def test_at_the_highest_clock_every_instruction_runs_at_its_curve_s_first():
-    plan = at_highest(FRONTIER.problem)
-    assert set(plan.frequency_mhz.values()) == {1400}
-    assert plan.time_s == pytest.approx(T_MIN_S)
 
 
 def test_clocks_that_jitter_are_expected_to_cost_a_little_time_and_energy():

@@ -115,6 +115,14 @@ def test_no_plan_of_a_table_dominates_another(found):
     assert max((plan.time_s for plan in best), default=0.0) <= max((plan.time_s for plan in found), default=0.0)
 
 
+def test_a_plan_that_ends_early_counts_its_wait_where_a_straggler_sets_the_pace():
+    early = Plan({}, 1.0, 10.0, 0.0, 0)
+    late = Plan({}, 1.5, 12.0, 0.0, 0)
+    assert undominated([early, late]) == [early, early]
+    # Within 1.5 s, the early plan takes 10 J and another 0.5 s of waiting at 5 W: more than 12 J.
+    assert undominated([early, late], 5.0) == [early, late]
+
+
 # One stage: every instruction is always critical, so a move changes exactly what the blame says.
 LATE_S = 0.002
 

@@ -2,9 +2,12 @@
 
 import time
 
+import pytest
+
 from perseus_ds.silicon.logging_keeper import LoggingKeeper
 
 
+@pytest.mark.against_the_clock("a keeper that a busy host lets wait gets its requests after their due times")
 def test_clocks_are_logged_no_earlier_than_due_and_in_order():
     keeper = LoggingKeeper()
     begin_s = time.monotonic()

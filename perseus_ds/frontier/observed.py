@@ -1,0 +1,44 @@
+"""The problem that an observed iteration and a measured profile pose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+
+from perseus_ds.frontier.plan import Plan, evaluate
+from perseus_ds.frontier.problem import Problem
+from perseus_ds.pipeline.observed import dag_from_traces, with_tail
+from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.profiling.table import CurveKey, Profile
+
+__all__ = ["at_highest", "observed_problem"]
+
+
+def at_highest(problem: Problem) -> Plan:
+    """Return the plan of every instruction at its curve's highest clock."""
+    return evaluate(
+        problem, [problem.profile.curve(CurveKey.of(one))[0].frequency_mhz for one in problem.dag.instructions]
+    )
+
+
+def observed_problem(
+    traces: Sequence[StageTrace], profile: Profile, blocking_power_w: float | Sequence[float], gpus_per_stage: int
+) -> Problem:
+    """Return the problem of an iteration that ran at the highest clocks, which no prediction undercuts.
+
+    Instructions may have taken longer there than their curves tell: the host's other work disturbs them. A tail makes
+    up for it.
+
+    Args:
+        traces: One per stage, of the same iteration.
+        profile: The stages' curves.
+        blocking_power_w: See ``Problem``.
+        gpus_per_stage: See ``Problem``.
+
+    Raises:
+        PerseusError: A send has no receive, or a receive no send, or a value is not allowed.
+    """
+    problem = Problem(dag_from_traces(traces), profile, blocking_power_w, gpus_per_stage)
+    missing_s = median(trace.iteration_time_s for trace in traces) - at_highest(problem).time_s
+    return replace(problem, dag=with_tail(problem.dag, missing_s)) if missing_s > 0 else problem
