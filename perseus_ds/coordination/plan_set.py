@@ -73,8 +73,9 @@ class PlanSet:
 
     @cached_property
     def all_points(self) -> tuple[FrequencyPlan, ...]:
-        """All plans by increasing time."""
-        return self.points + tuple(plan for plan in self.beyond if plan.time_s > self.points[-1].time_s)
+        """All plans by increasing time. Up to T* no plan is there for its power: whoever waits would pay for it."""
+        end_s = max(self.t_star_s, self.points[-1].time_s)
+        return self.points + tuple(plan for plan in self.beyond if plan.time_s > end_s)
 
     def t_opt_s(self, t_prime_s: float, ordered_s: float | None = None) -> float:
         """Return min(T*, max(T', T_min, the objective's T)), in seconds (paper section 3.2).

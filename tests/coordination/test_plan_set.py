@@ -1,5 +1,7 @@
 """The plans of one condition: which one an iteration time stands for."""
 
+from dataclasses import replace
+
 import pytest
 
 from perseus_ds.coordination.plan_set import FrequencyPlan, PlanSet
@@ -19,6 +21,13 @@ def test_the_slowest_plan_within_a_time_may_lie_beyond_the_frontier(t_s, time_s)
 
 def test_beyond_the_frontier_is_what_is_slower_than_all_along_it():
     assert [plan.time_s for plan in FOUND.all_points] == [10.0, 11.0, 13.2, 14.0, 16.0]
+
+
+def test_up_to_t_star_no_plan_is_there_for_its_power():
+    """With jittering clocks the last plan along the frontier may be faster than T*; a straggler asks for T*."""
+    short = replace(FOUND, points=plans(10.0, 11.0), beyond=plans(12.5, 14.0))
+    assert short.point(13.0).time_s == 11.0
+    assert [plan.time_s for plan in short.all_points] == [10.0, 11.0, 14.0]
 
 
 def test_only_an_order_leads_beyond_t_star():
