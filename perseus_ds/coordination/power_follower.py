@@ -17,6 +17,7 @@ __all__ = ["PowerFollower"]
 
 _PAYBACK = 8  # iterations over which a debt is paid back
 _MOST_OWED = 0.5  # of an iteration's energy: what one order may carry from the past
+_MOST_OFF = 0.04  # of the limit: how far a debt may move what is looked for
 _MEMORY = 10  # iterations that the bias is the mean of
 _MOST_BIAS = 2.0
 
@@ -118,7 +119,7 @@ class PowerFollower:
         for one in self._running.values():
             if one.limit_w is not None and one.expected.met and not one.fastest:
                 owed_j += (self.measured_w(one.expected.power_w) - one.limit_w) * one.expected.time_s
-        most_w = _MOST_OWED / _PAYBACK * limit_w
+        most_w = _MOST_OFF * limit_w
         return (limit_w - min(max(owed_j / (_PAYBACK * time_s), -most_w), most_w)) / self._bias
 
     def release(self) -> None:
