@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from perseus_ds.commands.plan import add_problem_arguments, jitter_of, problem_of, solve_with_progress
+from perseus_ds.commands.signal_cost import run_signal
 from perseus_ds.frontier.emulation import emulate
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.messages import PerseusError
@@ -35,6 +36,11 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="the same global batch on fewer and more pipelines: M halved and D doubled, and so on",
     )
+    parser.add_argument(
+        "--signal",
+        metavar="FILE",
+        help="what following a power costs: CSV with the columns iterations,power, such as 20,75%% or 20,12kW",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     begin = time.perf_counter()
     if not arguments.pipelines >= 1:
         raise PerseusError("plan-bad-value", name="--pipelines", value=arguments.pipelines, allowed="from 1")
+    if arguments.signal:
+        return run_signal(arguments)
     if len(arguments.straggler) > arguments.pipelines:
         allowed = f"at most {arguments.pipelines}, the number of pipelines"
         raise PerseusError(

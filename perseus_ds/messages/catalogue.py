@@ -157,6 +157,9 @@ CATALOGUE: dict[str, UserMessage] = {
     "profile-missing-curve": UserMessage(
         "{file}: no rows for the {curve}", "every stage and chunk needs forward and backward rows"
     ),
+    "signal-unreadable": UserMessage(
+        "{file}: cannot read the signal: {detail}", "needed: a CSV file with the columns iterations,power"
+    ),
     "plan-bad-value": UserMessage("{name}: {value} is not allowed", "allowed: {allowed}"),
     "plan-output": UserMessage("cannot write to '{path}': {detail}", "choose a directory this user may write to"),
     "plots-missing": UserMessage("plots need matplotlib", "run: pip install 'perseus_ds[report]'"),

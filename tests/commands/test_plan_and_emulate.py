@@ -158,6 +158,28 @@ def test_emulate_s_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert alone["saving_total"] == pytest.approx(alone["saving_intrinsic"])
 
 
+SIGNAL = ("emulate", PROFILE, "--microbatches", "8", "--pipelines", "4", "--blocking-power", "83.64", "--signal")
+
+
+def test_what_a_signal_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "signal.csv"
+    file.write_text("iterations,power\n10,100%\n20,75%\n")
+    document = answer(capsys, *SIGNAL, str(file), "--json")
+    usual, less = document["steps"]
+    assert usual["slowdown"] == pytest.approx(0.0, abs=0.001)
+    assert less["power_w"] == pytest.approx(0.75 * usual["target_w"])
+    assert 0.01 < less["slowdown"] < less["uniform_slowdown"], "waiting GPUs pay first"
+    assert document["slowdown"] == pytest.approx((10 * usual["slowdown"] + 20 * less["slowdown"]) / 30)
+    assert document["energy_j"] == pytest.approx(10 * usual["energy_j"] + 20 * less["energy_j"])
+    assert main([*SIGNAL, str(file)]) == 0
+    assert "Whole signal" in capsys.readouterr().out
+
+
+def test_a_signal_goes_with_no_straggler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SIGNAL, str(tmp_path / "signal.csv"), "--straggler", "1.2"]) == 2
+    assert "--straggler" in capsys.readouterr().err
+
+
 def test_strong_scaling_keeps_every_straggler(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["emulate", PROFILE, "--microbatches", "4", "--pipelines", "4", "--strong-scaling", "--json"]
     document = answer(capsys, *arguments, *["--straggler", "1.2"] * 3)
