@@ -10,6 +10,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from perseus_ds.ranks import tells_for_all
+
 __all__ = ["LOG_LEVEL_VARIABLE", "ProgressLine", "log", "say_why_it_ends", "show_log"]
 
 LOG_LEVEL_VARIABLE = "PERSEUS_DS_LOG_LEVEL"
@@ -46,7 +48,7 @@ def say_why_it_ends(error: Exception) -> None:
     Args:
         error: What every rank meets, or this one alone (a file that is missing on one node).
     """
-    if os.environ.get("RANK", "0") != "0":
+    if not tells_for_all():
         time.sleep(_RANK_0_TELLS_WITHIN_S)
     print(f"perseus_ds: {error}", file=sys.stderr, flush=True)
 

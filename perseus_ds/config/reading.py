@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import reprlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from perseus_ds.config.model import Config
 from perseus_ds.console import log
 from perseus_ds.files import read_text
 from perseus_ds.messages import PerseusError, user_message
+from perseus_ds.ranks import tells_for_all
 
 __all__ = ["load_config", "parse_config"]
 
@@ -88,7 +88,7 @@ def _with_present_names(data: dict[str, Any], source: str) -> dict[str, Any]:
         if len(renamed) < len(values):  # both names are given: the unknown-key error names the old one
             continue
         data = {**data, section: renamed}
-        if os.environ.get("RANK", "0") == "0":
+        if tells_for_all():
             log.warning("%s", user_message("config-renamed-key", file=source, old=old, new=new))
     return data
 

@@ -6,7 +6,6 @@ import functools
 import importlib
 import inspect
 import logging
-import os
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ from packaging.specifiers import SpecifierSet
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Listener, Operation, Transfer
 from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.ranks import tells_for_all
 
 __all__ = ["Integration", "Policy", "Target", "argument", "exchange", "instruction", "reported"]
 
@@ -293,5 +293,5 @@ def _global_names(code: CodeType) -> set[str]:
 
 def _warn(text: str) -> None:
     # Every rank meets the same: one of them tells.
-    if os.environ.get("RANK", "0") == "0":
+    if tells_for_all():
         logging.getLogger("perseus_ds").warning("%s", text)

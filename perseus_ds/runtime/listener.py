@@ -18,6 +18,7 @@ from perseus_ds.coordination.failure import concerns_all
 from perseus_ds.messages import PerseusError, one_line, user_message
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.table import read_profile
+from perseus_ds.ranks import rank, tells_for_all
 from perseus_ds.rundir import check_writable, write_atomically
 from perseus_ds.runtime.simulation import profile_file
 
@@ -186,7 +187,7 @@ class PerseusListener:
         pauses = self._pause(error)
         # What all ranks meet need not be told by every rank, and a pause is told by the rank that has caused it.
         told_there = pauses and isinstance(error, PerseusError) and error.code == "failed-elsewhere"
-        if not told_there and (not concerns_all(error) or os.environ.get("RANK", "0") == "0"):
+        if not told_there and (not concerns_all(error) or tells_for_all()):
             code = "paused" if pauses else "switched-off"
             log.error("%s", user_message(code, cause=_cause(error), file=self._save_traceback(error)))
         if not pauses:
@@ -204,7 +205,7 @@ class PerseusListener:
     def _save_traceback(self, error: Exception) -> str:
         """Write the traceback to a file for a bug report; return its path."""
         assert self.config is not None
-        file = self.config.run_dir / f"error-rank-{os.environ.get('RANK', '0')}.txt"
+        file = self.config.run_dir / f"error-rank-{rank()}.txt"
         self._quietly(lambda: write_atomically(file, "".join(traceback.format_exception(error))))
         return str(file)
 
@@ -222,7 +223,7 @@ class PerseusListener:
 
 def _check_files(config: Config) -> None:
     """Find errors that the YAML alone does not show, before any training."""
-    if os.environ.get("RANK", "0") == "0":
+    if tells_for_all():
         check_writable(config.run_dir)
     if config.profiling.profile is not None:
         read_profile(config.profiling.profile)
@@ -233,7 +234,7 @@ def _check_files(config: Config) -> None:
 
 def _say(code: str) -> None:
     """Print on one rank what holds for all."""
-    if os.environ.get("RANK", "0") == "0":
+    if tells_for_all():
         log.warning("%s", user_message(code))
 
 
