@@ -23,11 +23,13 @@ from perseus_ds.silicon.power_limit import power_limit
 from perseus_ds.silicon.reading_cost import reading_cost
 from perseus_ds.silicon.two_stages import two_stages
 from perseus_ds.silicon.waiting_power import waiting_power
+from perseus_ds.silicon.whole_loop import whole_loop
 
 __all__ = ["EXPERIMENTS", "TIME", "check", "write"]
 
 EXPERIMENTS: dict[str, Callable[[Lab], Outcome]] = {
     "position": position,
+    "whole loop": whole_loop,
     "counter": counter,
     "cost of reading": reading_cost,
     "attribution": attribution,

@@ -18,6 +18,7 @@ from perseus_ds.device.observe import ObservedGpu
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.profiling.timers import CudaTimer
 from perseus_ds.runtime.rank_gpu import RankGpu
+from perseus_ds.silicon.cuda_clocked import CudaClocked
 from perseus_ds.silicon.cuda_network import CudaNetwork, count_waits
 from perseus_ds.silicon.kernels import Kernel
 from perseus_ds.silicon.lab import Event, Handshake, Host, Load, Watch
@@ -28,7 +29,7 @@ from perseus_ds.silicon.reading import nvml_readings
 __all__ = ["CudaLab"]
 
 _STAMPS = 1 << 16
-_KERNELS = ("stamp", "spin", "shake", "await_flag", "raise_flag")
+_KERNELS = ("stamp", "spin", "shake", "clocked", "await_flag", "raise_flag")
 _SETTLE_S = 200e-6
 _WATCH_S = 0.001
 _PATIENCE_S = 2.0
@@ -55,9 +56,7 @@ class CudaLab:
         self.multiprocessors: int = properties.multi_processor_count
         self.readings: Mapping[str, Callable[[], float]] = nvml_readings(self._index)
         architecture = f"sm_{properties.major}{properties.minor}"
-        self._kernels = {
-            name: Kernel(name, architecture) for name in ("stamp", "spin", "shake", "await_flag", "raise_flag")
-        }
+        self._kernels = {name: Kernel(name, architecture) for name in _KERNELS}
         self._stamped, self._stamps = 0, _words(_STAMPS)
         self._shaken = _words(4)
         self._sink = _words(1)
@@ -141,6 +140,10 @@ class CudaLab:
     def keeper(self) -> LoggingKeeper:
         """See ``Lab``."""
         return LoggingKeeper()
+
+    def clocked(self) -> CudaClocked:
+        """See ``Lab``."""
+        return CudaClocked(self._launch)
 
     def watch(self, names: Sequence[str]) -> Watch:
         """See ``Lab``; a thread reads."""

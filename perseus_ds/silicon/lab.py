@@ -10,9 +10,10 @@ from typing import Any, NamedTuple, Protocol
 
 from perseus_ds.config import Config
 from perseus_ds.pipeline.events import Topology
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.timers import CudaTimer
 
-__all__ = ["Asked", "Event", "Handshake", "Host", "Keeper", "Lab", "Load", "Network", "Watch", "between"]
+__all__ = ["Asked", "Clocked", "Event", "Handshake", "Host", "Keeper", "Lab", "Load", "Network", "Watch", "between"]
 
 
 class Load(Enum):
@@ -93,6 +94,32 @@ class Keeper(Protocol):
 
     def close(self) -> Sequence[Asked]:
         """End it and return its log."""
+        ...
+
+
+class Clocked(Protocol):
+    """Forwards and backwards at the speed of a clock that is not the GPU's own, and the keeper that sets it.
+
+    Attributes:
+        clocks_mhz: Its values, descending.
+    """
+
+    clocks_mhz: tuple[int, ...]
+
+    def run(self, kind: Kind) -> None:
+        """Enqueue a forward or a backward."""
+        ...
+
+    def set_mhz(self, mhz: int, not_before_s: float = 0.0) -> None:
+        """Request a clock for a time; see ``ClockKeeper.set_mhz``."""
+        ...
+
+    def latency_s(self, mhz: int) -> float:
+        """Return the usual time from a request to a clock."""
+        ...
+
+    def close(self) -> Sequence[Asked]:
+        """End the keeper and return when each clock was there."""
         ...
 
 
@@ -180,6 +207,10 @@ class Lab(Protocol):
 
     def keeper(self) -> Keeper:
         """Start a keeper that logs."""
+        ...
+
+    def clocked(self) -> Clocked:
+        """Make instructions with a clock of their own."""
         ...
 
     def watch(self, names: Sequence[str]) -> Watch:

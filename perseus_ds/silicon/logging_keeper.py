@@ -6,36 +6,58 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from perseus_ds import isolated
 from perseus_ds.device.clock_keeper import ClockKeeper
-from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Switch, decode
+from perseus_ds.device.protocol import MESSAGE_BYTES, Switch, decode
 from perseus_ds.device.send_queue import SendQueue
 from perseus_ds.device.setter import Setter
 from perseus_ds.silicon.lab import Asked
 
-__all__ = ["LoggingKeeper", "main"]
+__all__ = ["LoggingKeeper", "main", "serve"]
 
 _END_TIMEOUT_S = 5.0
 
 
-class _NoGpu:
+class _Clock(Protocol):
+    """What a setter asks of a GPU."""
+
+    def lock_clock(self, mhz: int) -> None: ...
+
+    def reset_clocks(self) -> None: ...
+
+
+class _NoClock:
     """Takes every clock and sets none."""
 
-    def __init__(self, take: Callable[[int], None]) -> None:
-        self.lock_clock = take
+    def lock_clock(self, mhz: int) -> None:
+        pass
 
     def reset_clocks(self) -> None:
-        self.lock_clock(RESET)
+        pass
 
 
 class _Log:
-    """Stands where the setter's watcher does: each accepted request is on record at once."""
+    """Stands where the setter's watcher does: it learns of each accepted request."""
 
     poll_s = 1.0
 
-    def __init__(self, send_queue: SendQueue) -> None:
-        self.expect: Callable[[Switch], None] = send_queue.put
+    def __init__(self, expect: Callable[[Switch], None]) -> None:
+        self.expect = expect
+
+
+def serve(pipe: socket.socket, send_queue: SendQueue, clock: _Clock, accepted: Callable[[Switch], None]) -> None:
+    """Greet the trainer, and pass its requests to a clock until it closes the pipe.
+
+    Args:
+        pipe: Socket to the trainer.
+        send_queue: Receives messages.
+        clock: Stands where the GPU does.
+        accepted: Learns of each request that the clock has taken.
+    """
+    pipe.send(b"ready")
+    Setter(clock, pipe, send_queue, _Log(accepted), 0.0).serve()  # pyright: ignore[reportArgumentType]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -46,19 +68,26 @@ def main(arguments: Sequence[str]) -> int:
     """
     pipe = socket.socket(fileno=int(arguments[0]))
     send_queue = SendQueue(pipe)
-    pipe.send(b"ready")
-    gpu, log = _NoGpu(lambda mhz: None), _Log(send_queue)
-    Setter(gpu, pipe, send_queue, log, 0.0).serve()  # pyright: ignore[reportArgumentType]
+    serve(pipe, send_queue, _NoClock(), send_queue.put)
     send_queue.close()
     return 0
 
 
 class LoggingKeeper:
-    """The trainer's side; see ``Keeper``. The process imports neither torch nor numpy."""
+    """The trainer's side; see ``Keeper``. The process imports neither torch nor numpy.
 
-    def __init__(self) -> None:
+    Args:
+        *arguments: Of the process, after the pipe.
+
+    Attributes:
+        module: The process's.
+    """
+
+    module = "perseus_ds.silicon.logging_keeper"
+
+    def __init__(self, *arguments: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [*isolated.command("perseus_ds.silicon.logging_keeper"), str(theirs.fileno())]
+        command = [*isolated.command(self.module), str(theirs.fileno()), *arguments]
         with theirs:
             self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
         self._pipe = ours

@@ -9,6 +9,7 @@ __all__ = ["ABOUT", "page"]
 
 ABOUT = {
     "position": "Clocks are asked for where the device is: no earlier than planned, in order, within 1 ms (p99).",
+    "whole loop": "Kernels with a clock of their own are profiled, planned and clocked: within 1 % of the prediction.",
     "counter": "Steps of load from 10 ms to 2 s show what of the past the energy counter tells.",
     "cost of reading": "Each reading of NVML, alone and among eight processes.",
     "attribution": "Each load's power in a mix against the same alone: within 2 %, and the interval covers it.",

@@ -23,6 +23,7 @@ from perseus_ds.pipeline.events import Topology
 from perseus_ds.profiling.timers import CudaTimer
 from perseus_ds.silicon.lab import Event, Handshake, Host, Load, Watch
 from perseus_ds.silicon.reading import nvml_readings
+from perseus_ds.silicon.virtual_clocked import VirtualClocked
 from perseus_ds.silicon.virtual_keeper import VirtualKeeper
 from perseus_ds.silicon.virtual_loads import CLOCKS_MHZ, UNITS_S, load_curves
 from perseus_ds.silicon.virtual_rank import VirtualNetwork, VirtualRankGpu
@@ -192,6 +193,10 @@ class VirtualLab:
     def keeper(self) -> VirtualKeeper:
         """See ``Lab``."""
         return VirtualKeeper(self)
+
+    def clocked(self) -> VirtualClocked:
+        """See ``Lab``."""
+        return VirtualClocked(self, self._gpu)
 
     def watch(self, names: Sequence[str]) -> Watch:
         """See ``Lab``."""

@@ -4,7 +4,7 @@ import ast
 import inspect
 import re
 
-from perseus_ds.silicon import cuda_lab
+from perseus_ds.silicon import cuda_clocked, cuda_lab
 from perseus_ds.silicon.cuda_lab import CudaLab
 from perseus_ds.silicon.kernels import SOURCE
 from perseus_ds.silicon.lab import Lab
@@ -23,7 +23,8 @@ def test_each_launch_gives_its_kernel_as_many_arguments_as_it_takes():
     takes = {name: len(found.split(",")) for name, found in re.findall(r"void (\w+)\(([^)]*)\)", SOURCE)}
     launches = [
         (node.args[0].value, len(node.args) - 1)
-        for node in ast.walk(ast.parse(inspect.getsource(cuda_lab)))
+        for module in (cuda_lab, cuda_clocked)
+        for node in ast.walk(ast.parse(inspect.getsource(module)))
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "_launch"
     ]
     assert {name for name, _ in launches} == {*cuda_lab._KERNELS}
