@@ -29,7 +29,7 @@ class Timed(NamedTuple):
     Attributes:
         key: Its curve.
         mhz: Its requested clock.
-        time_s: Its duration.
+        time_s: Its duration, as if the clock had come in time.
     """
 
     key: CurveKey

@@ -16,14 +16,11 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from perseus_ds.pipeline.clocks import UNLOCKED
-from perseus_ds.profiling.recorder import IterationToken, RecordedIteration
-from perseus_ds.runtime.measurement import instructions_of
+from perseus_ds.profiling.recorder import IterationToken
 
-__all__ = ["FrequencyController", "late_switches"]
+__all__ = ["FrequencyController"]
 
 _APART_S = 2e-4  # a request due at the same time as another would replace it
-_TOLERANCE_S = 1e-3
-_TOLERANCE = 0.03
 
 
 class FrequencyController:
@@ -96,18 +93,3 @@ class FrequencyController:
             self._last_mhz = mhz
             token.requested_s[change] = due_s
             self._set_mhz(mhz, due_s)
-
-
-def late_switches(iteration: RecordedIteration, latency_s: Callable[[int], float]) -> int:
-    """Count the clocks of an iteration that came too late: by more than 3 % of their instruction, and 1 ms.
-
-    Args:
-        iteration: The operations and the times of their clock requests.
-        latency_s: Time from a request to a clock in MHz.
-    """
-    late = 0
-    for index, timed in enumerate(instructions_of(iteration)):
-        if (requested_s := iteration.requested_s.get(index)) is not None:
-            late_s = requested_s + latency_s(timed.frequency_mhz) - iteration.begin_s - timed.begin_s
-            late += late_s > max(_TOLERANCE_S, _TOLERANCE * timed.duration_s)
-    return late

@@ -39,6 +39,7 @@ class Measurements:
         self.readings: list[tuple[float, int]] = []
         self._bounds_s: dict[int, tuple[float, float]] = {}
         self._recorded: dict[int, RecordedIteration] = {}
+        self._begins: dict[int, tuple[tuple[int, ...], tuple[float, ...]]] = {}  # clocks and begins of instructions
         self._evaluations: list[RecordedIteration] = []
 
     def lasted(self, iteration: int, begin_s: float, end_s: float) -> None:
@@ -48,6 +49,9 @@ class Measurements:
     def recorded(self, iteration: RecordedIteration) -> None:
         """Record the operations of a training iteration."""
         self._recorded[iteration.iteration] = iteration
+        ran = instructions_of(iteration)
+        clocks_mhz, begins_s = tuple(one.frequency_mhz for one in ran), tuple(one.begin_s for one in ran)
+        self._begins[iteration.iteration] = clocks_mhz, begins_s
 
     def evaluated(self, iteration: RecordedIteration) -> None:
         """Record the operations of an evaluation."""
@@ -95,12 +99,12 @@ class Measurements:
         """
         if not clocks.changes:
             return ()
-        alike: list[list[float]] = []
-        for number in sorted(self._recorded, reverse=True)[:_EXPECTED_LIKE]:
-            instructions = instructions_of(self._recorded[number])
-            if tuple(timed.frequency_mhz for timed in instructions) != clocks.planned_mhz:
-                break
-            alike.append([timed.begin_s for timed in instructions])
+        alike: list[tuple[float, ...]] = []
+        # Where a power is followed, plans alternate: the latest alike need not be the latest.
+        for number in sorted(self._begins, reverse=True)[:KEPT_ITERATIONS]:
+            planned_mhz, begins_s = self._begins[number]
+            if planned_mhz == clocks.planned_mhz and len(alike) < _EXPECTED_LIKE:
+                alike.append(begins_s)
         return np.median(alike, axis=0).tolist() if alike else ()
 
     def spans(self, first: int, stage: int) -> list[Span]:
@@ -115,6 +119,7 @@ class Measurements:
         """Drop old data: a training of weeks must not fill the memory."""
         for old in [number for number in self._recorded if number < iteration]:
             del self._recorded[old]
+            self._begins.pop(old, None)
         for old in [number for number in self._bounds_s if number < iteration]:
             del self._bounds_s[old]
         if self._bounds_s:

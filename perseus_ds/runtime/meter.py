@@ -8,7 +8,8 @@ from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.recorder import Recorder
-from perseus_ds.runtime.frequency_controller import FrequencyController, late_switches
+from perseus_ds.runtime.frequency_controller import FrequencyController
+from perseus_ds.runtime.late_clocks import late_switches, times_at_clock
 from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, curve_key, instructions_of
 from perseus_ds.runtime.rank_gpu import RankGpu
 
@@ -111,9 +112,12 @@ class RankMeter:
             return Health()
         # Readings are too few to be in every iteration; a ceiling that is over does not fit the times any more.
         self._held_mhz = self.gpu.held_mhz or self._held_mhz
-        stage = self.topology.stage
+        stage, group = self.topology.stage, table.of(self.topology.pipeline)
+        times_s = times_at_clock(
+            latest, self.gpu.latency_s, lambda operation, mhz: group.expected_s(curve_key(stage, operation), mhz)
+        )
         ran = [
-            Timed(curve_key(stage, timed.operation), timed.frequency_mhz, timed.duration_s)
-            for timed in instructions_of(latest)
+            Timed(curve_key(stage, timed.operation), timed.frequency_mhz, time_s)
+            for timed, time_s in zip(instructions_of(latest), times_s, strict=True)
         ]
-        return health(ran, table.of(self.topology.pipeline).expected_times_s, self._held_mhz)
+        return health(ran, group.expected_times_s, self._held_mhz)

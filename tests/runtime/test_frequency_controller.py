@@ -14,9 +14,9 @@ from perseus_ds.device.protocol import Request
 from perseus_ds.pipeline.clocks import UNLOCKED, IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import IterationToken, RecordedIteration, Recorder
-from perseus_ds.runtime.frequency_controller import FrequencyController, late_switches
+from perseus_ds.runtime.frequency_controller import FrequencyController
+from perseus_ds.runtime.late_clocks import late_switches
 
 FORWARD, WAIT = Operation(Kind.FORWARD), Operation(Kind.EXCHANGE)
 CLOCKS_MHZ = (1400, 1300, 1200, 1100)
@@ -146,13 +146,6 @@ def test_a_clock_that_stays_is_not_counted_as_asked_for_but_is_asked_for_again()
     frequencies.instruction_ended(token, 0, 0.0)
     assert asked == [1400, 1400]
     assert list(token.requested_s) == [0]
-
-
-@pytest.mark.parametrize(("came_s", "late"), [(0.0, 0), (0.0009, 0), (0.0011, 0), (0.0029, 0), (0.0031, 1)])
-def test_a_clock_is_late_that_comes_after_three_hundredths_of_its_instruction(came_s, late):
-    timed = TimedOperation(FORWARD, 2.0, 2.1, 900)
-    iteration = RecordedIteration(10.0, 13.0, (timed,), requested_s={0: 12.0 + came_s - 0.02})
-    assert late_switches(iteration, {900: 0.02}.__getitem__) == late
 
 
 def test_without_a_plan_nothing_is_asked_for_until_a_plan_has_been_and_then_the_lock_is_released_once():

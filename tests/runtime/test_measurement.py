@@ -9,7 +9,7 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
-from perseus_ds.runtime.measurement import Measurements, instructions_of
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, instructions_of
 
 WATTS = 400.0
 FORWARD, EXCHANGE, BACKWARD = Operation(Kind.FORWARD), Operation(Kind.EXCHANGE), Operation(Kind.BACKWARD)
@@ -92,10 +92,11 @@ def test_the_next_iteration_is_expected_to_be_like_the_latest_with_the_same_cloc
         measurements.recorded(at_clocks(number, slow, 1400, 1200))
     assert measurements.expected_begins_s(plan) == pytest.approx([0.4, 2.4]), "the median of the last three"
     assert measurements.expected_begins_s(IterationClocks(1410, (1400, 1300))) == ()
-    measurements.recorded(at_clocks(4, 1.0, 1400, 1300))
-    assert measurements.expected_begins_s(plan) == (), "another plan came between"
-    measurements.recorded(at_clocks(5, 4.0, 1400, 1200))
-    assert measurements.expected_begins_s(plan) == pytest.approx([0.8, 4.8])
+    measurements.recorded(at_clocks(4, 9.0, 1400, 1300))
+    assert measurements.expected_begins_s(plan) == pytest.approx([0.4, 2.4]), "another plan came between"
+    for number in range(5, 5 + KEPT_ITERATIONS):
+        measurements.recorded(at_clocks(number, 9.0, 1400, 1300))
+    assert measurements.expected_begins_s(plan) == (), "long ago"
 
 
 def test_where_no_clock_changes_nothing_is_expected():

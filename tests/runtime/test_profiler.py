@@ -100,6 +100,7 @@ def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypat
     go_on.set()
 
 
+@pytest.mark.against_the_clock("an estimate that a busy host keeps waiting ends no sweep")
 def test_estimates_end_the_sweep_earlier() -> None:
     steered = Training()
     steered.sweeps()

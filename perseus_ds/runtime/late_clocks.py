@@ -1,0 +1,100 @@
+"""Clocks that came late: how many, and what instructions would have taken had theirs come in time.
+
+With new clocks nobody knows yet when instructions begin. Each clock is then asked for where the instruction before
+ends, and the first part of every instruction runs at another clock. That is no slow GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice, pairwise
+from math import inf
+
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.trace import TimedOperation
+from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.runtime.measurement import instructions_of
+
+__all__ = ["late_switches", "times_at_clock"]
+
+_TOLERANCE_S = 1e-3
+_TOLERANCE = 0.03
+
+Latency = Callable[[int], float]
+Expected = Callable[[Operation, int], float]
+
+
+def late_switches(iteration: RecordedIteration, latency_s: Latency) -> int:
+    """Count the clocks of an iteration that came too late: by more than 3 % of their instruction, and 1 ms.
+
+    Args:
+        iteration: The operations and the times of their clock requests.
+        latency_s: Time from a request to a clock in MHz.
+    """
+    late = 0
+    for index, timed in enumerate(instructions_of(iteration)):
+        if (requested_s := iteration.requested_s.get(index)) is not None:
+            late_s = requested_s + latency_s(timed.frequency_mhz) - iteration.begin_s - timed.begin_s
+            late += late_s > max(_TOLERANCE_S, _TOLERANCE * timed.duration_s)
+    return late
+
+
+def times_at_clock(iteration: RecordedIteration, latency_s: Latency, expected_s: Expected) -> list[float]:
+    """Return the durations of an iteration's instructions, each as if it had run at its own clock throughout.
+
+    Args:
+        iteration: The operations and the times of their clock requests.
+        latency_s: Time from a request to a clock in MHz.
+        expected_s: Time of an instruction at a clock, in seconds; 0 if not known. The duration then stays.
+    """
+    instructions = instructions_of(iteration)
+    clocks = _clocks(iteration, instructions, latency_s)
+    times_s, first = [], 0
+    for timed in instructions:
+        while clocks[first + 1][0] <= timed.begin_s:
+            first += 1
+        times_s.append(timed.duration_s * _stretch(timed, clocks, first, expected_s))
+    return times_s
+
+
+def _clocks(
+    iteration: RecordedIteration, instructions: Sequence[TimedOperation], latency_s: Latency
+) -> list[tuple[float, int]]:
+    """Return when each clock was there, counted from the iteration's begin, in order; the last one is none."""
+    arrivals = [(-inf, timed.frequency_mhz) for timed in instructions[:1]]  # the first one always was
+    for index, requested_s in sorted(iteration.requested_s.items()):
+        if 0 < index < len(instructions):
+            mhz = instructions[index].frequency_mhz
+            at_s = requested_s + latency_s(mhz) - iteration.begin_s
+            arrivals.append((max(at_s, arrivals[-1][0]), mhz))
+    return [*arrivals, (inf, 0)]
+
+
+def _stretch(
+    timed: TimedOperation,
+    clocks: Sequence[tuple[float, int]],
+    first: int,
+    expected_s: Callable[[Operation, int], float],
+) -> float:
+    """Return how much longer an instruction would take at its own clock than with the clocks as they came.
+
+    Args:
+        timed: The instruction.
+        clocks: See ``_clocks``.
+        first: Index of the clock that it begins with.
+        expected_s: See ``times_at_clock``.
+    """
+    if clocks[first][1] == timed.frequency_mhz and clocks[first + 1][0] >= timed.end_s:
+        return 1.0
+    if (own_s := expected_s(timed.operation, timed.frequency_mhz)) <= 0.0:
+        return 1.0
+    done, now_s = 0.0, timed.begin_s
+    for (_, mhz), (until_s, _) in pairwise(islice(clocks, first, None)):
+        if (at_clock_s := expected_s(timed.operation, mhz)) <= 0.0:
+            return 1.0
+        left_s = (1.0 - done) * at_clock_s
+        if left_s <= until_s - now_s:
+            return own_s / (now_s + left_s - timed.begin_s)
+        done += (until_s - now_s) / at_clock_s
+        now_s = until_s
+    raise AssertionError("the last clock lasts for ever")

@@ -1,0 +1,69 @@
+"""Clocks that came late, and what the instructions would have taken otherwise."""
+
+import pytest
+
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.pipeline.trace import TimedOperation
+from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.runtime.late_clocks import late_switches, times_at_clock
+
+FORWARD, BACKWARD = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0)
+BEGIN_S, LATENCY_S = 10.0, 0.2
+AT_S = {1400: 1.0, 700: 2.0}  # any instruction's time by clock
+
+
+def iteration(*rows: tuple[float, float, int], **requested_s: float) -> RecordedIteration:
+    """An iteration of (begin, end, MHz), and requests by index and by seconds from its begin."""
+    operations = tuple(TimedOperation(FORWARD, *row) for row in rows)
+    requests = {int(index[1:]): BEGIN_S + at_s for index, at_s in requested_s.items()}
+    return RecordedIteration(BEGIN_S, BEGIN_S + 9.0, operations, requested_s=requests)
+
+
+def times_s(one: RecordedIteration) -> list[float]:
+    return times_at_clock(one, lambda mhz: LATENCY_S, lambda operation, mhz: AT_S.get(mhz, 0.0))
+
+
+@pytest.mark.parametrize(("came_s", "late"), [(0.0, 0), (0.0009, 0), (0.0011, 0), (0.0029, 0), (0.0031, 1)])
+def test_a_clock_is_late_that_comes_after_three_hundredths_of_its_instruction(came_s, late):
+    timed = TimedOperation(FORWARD, 2.0, 2.1, 900)
+    one = RecordedIteration(10.0, 13.0, (timed,), requested_s={0: 12.0 + came_s - 0.02})
+    assert late_switches(one, {900: 0.02}.__getitem__) == late
+
+
+def test_clocks_in_time_change_no_duration():
+    assert times_s(iteration((0.0, 1.0, 1400), (1.0, 3.0, 700), r1=0.8)) == pytest.approx([1.0, 2.0])
+
+
+def test_a_clock_that_is_late_makes_the_next_instruction_shorter_or_longer():
+    # The lower clock is there 0.2 s after its instruction's begin: by then a fifth is done, the rest takes 1.6 s.
+    down = iteration((0.0, 1.0, 1400), (1.0, 2.8, 700), r1=1.0)
+    assert times_s(down) == pytest.approx([1.0, 2.0])
+    # The higher one: a tenth is done, the rest takes 0.9 s.
+    up = iteration((0.0, 2.0, 700), (2.0, 3.1, 1400), r1=2.0)
+    assert times_s(up) == pytest.approx([2.0, 1.0])
+
+
+def test_a_slow_gpu_is_slow_with_late_clocks_too():
+    one = iteration((0.0, 1.3, 1400), (1.3, 1.3 + 1.3 * 1.8, 700), r1=1.3)
+    assert times_s(one) == pytest.approx([1.3, 2.6], rel=0.01)
+
+
+def test_a_clock_that_is_early_counts_for_the_instruction_before():
+    # Half of the first instruction runs at the lower clock.
+    one = iteration((0.0, 1.5, 1400), (1.5, 3.5, 700), r1=0.3)
+    assert times_s(one) == pytest.approx([1.0, 2.0])
+
+
+def test_clocks_come_in_the_order_of_their_requests():
+    latencies_s = {1400: 0.1, 700: 0.9}
+    one = iteration((0.0, 1.0, 1400), (1.0, 1.5, 700), (1.5, 2.5, 1400), r1=0.8, r2=0.9)
+    found = times_at_clock(one, latencies_s.__getitem__, lambda operation, mhz: AT_S[mhz])
+    # The lower clock is there at 1.7 s and gone at once: nothing ran at it.
+    assert found == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_what_is_not_known_changes_nothing():
+    assert times_s(iteration((0.0, 1.0, 1400), (1.0, 4.0, 900), r1=1.0)) == [1.0, 3.0]
+    assert times_s(iteration((0.0, 3.0, 900), (3.0, 4.0, 1400), r1=3.0)) == [3.0, 1.0]
+    assert times_at_clock(iteration(), lambda mhz: 0.0, lambda operation, mhz: 1.0) == []
