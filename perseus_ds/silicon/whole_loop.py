@@ -34,6 +34,7 @@ __all__ = ["Loop", "judge", "measure", "shares", "whole_loop"]
 NAME = "whole loop"
 _MICROBATCHES = 6
 _KINDS = (Kind.FORWARD, Kind.BACKWARD)
+_ORDER = [CurveKey(0, kind) for _ in range(_MICROBATCHES) for kind in _KINDS]
 _WARMUP, _BASELINE, _LEARNING, _ENFORCED = 1, 3, 2, 8
 _SLOWER = 1.1
 _WAITING_W, _BUSY_W = 100.0, 500.0
@@ -143,9 +144,6 @@ def _pieces(log: Sequence[Asked], begin_s: float, end_s: float) -> list[tuple[in
         if last_s > first_s:
             found.append((asked.mhz, first_s, last_s))
     return found
-
-
-_ORDER = [CurveKey(0, kind) for _ in range(_MICROBATCHES) for kind in _KINDS]
 
 
 class _Job:
