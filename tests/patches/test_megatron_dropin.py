@@ -21,7 +21,7 @@ profiling:
 simulator:
   profile: gpt3-175b-a100-sxm
   stages: [4, 7]
-  time_scale: 0.1
+  time_scale: 0.2
 """
 SCRIPT = """
 import perseus_ds.megatron
