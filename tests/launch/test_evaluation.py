@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.against_the_clock("a rank that starts late on a busy host is given up on"),
 ]
 
-STEPS = 56
+STEPS = 91
 
 
 @pytest.fixture
