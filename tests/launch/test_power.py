@@ -19,7 +19,7 @@ pytestmark = [
 FOLLOW = ROOT / "examples" / "power" / "follow.py"
 MEGATRON = ROOT / "examples" / "megatron_gpt" / "train.py"
 SIMULATOR = {**QUICK["simulator"], "time_scale": 0.6}
-HELD, STEPS = 21, 64
+HELD, STEPS = 21, 96
 SIGNAL = f"iterations,power\n4,100%\n{HELD},85%\n{HELD},70%\n100,100%\n"
 
 
