@@ -61,5 +61,6 @@ def test_the_mean_power_is_what_was_ordered_within_three_iterations(framework, t
 def longest_above(iterations, row, limit_w: float) -> int:
     """Return the most iterations in a row that drew more than a limit while an order held."""
     held = range(row["begin_iteration"], row["begin_iteration"] + row["iterations"])
-    above = [one["energy_j"] / one["iteration_time_s"] > limit_w for one in iterations if one["iteration"] in held]
+    known = [one for one in iterations if one["iteration"] in held and one["energy_j"]]
+    above = [one["energy_j"] / one["iteration_time_s"] > limit_w for one in known]
     return max((len(list(group)) for is_above, group in groupby(above) if is_above), default=0)
