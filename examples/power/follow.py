@@ -5,7 +5,6 @@ The signal is a CSV file: for so many iterations, this power of the whole job, i
 """
 
 import argparse
-import csv
 import json
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perseus_ds.coordination.control import control_line
+from perseus_ds.frontier.power_signal import SignalStep, read_signal
 from perseus_ds.report.power_rows import power_chart
 
 COLUMNS = ("target_w", "measured_w", "answered_iterations", "slowdown", "uniform_slowdown", "at_floor")
@@ -41,7 +41,7 @@ def planned_iterations(run_dir: Path) -> int:
     return sum(row["phase"] == "enforcing" for row in rows)
 
 
-def give_orders(run_dir: Path, signal: list[dict[str, str]], job: subprocess.Popen) -> None:
+def give_orders(run_dir: Path, signal: list[SignalStep], job: subprocess.Popen) -> None:
     """Write one order after the other, each once the job has come so far."""
     begins = 0
     for row in signal:
@@ -49,13 +49,12 @@ def give_orders(run_dir: Path, signal: list[dict[str, str]], job: subprocess.Pop
             if job.poll() is not None:
                 return
             time.sleep(0.2)
-        begins += int(row["iterations"])
-        power = row["power"]
-        if power.endswith("%"):
+        begins += row.iterations
+        watts = row.power_w
+        if row.share is not None:
             baseline = read_json(run_dir / "summary.json")
-            watts = float(power[:-1]) / 100 * baseline["baseline"]["power_w"] * baseline["pipelines"]
-            power = f"{watts:.0f}W"
-        order = "" if row["power"] == "100%" else control_line(f"objective power={power}", None, "the signal") + "\n"
+            watts = row.share * baseline["baseline"]["power_w"] * baseline["pipelines"]
+        order = "" if row.share == 1.0 else control_line(f"objective power={watts:.0f}W", None, "the signal") + "\n"
         (run_dir / "control.new").write_text(order)
         (run_dir / "control.new").replace(run_dir / "control")
 
@@ -91,8 +90,7 @@ def drawn(chart: str) -> str:
 
 def main() -> int:
     arguments = parse_arguments()
-    with arguments.signal.open(newline="") as file:
-        signal = list(csv.DictReader(file))
+    signal = read_signal(arguments.signal)
     job = subprocess.Popen(arguments.command[arguments.command[0] == "--" :])
     try:
         give_orders(arguments.run_dir, signal, job)

@@ -29,7 +29,7 @@ from perseus_ds.pipeline.clocks import USUAL_JITTER
 from perseus_ds.pipeline.schedules import SCHEDULES, schedule_dag
 from perseus_ds.profiling.table import read_profile, split_chunks
 
-__all__ = ["add_parser", "add_problem_arguments", "jitter_of", "problem_of", "run", "solve_with_progress"]
+__all__ = ["add_parser", "add_problem_arguments", "jitter_of", "problem_of", "rounded", "run", "solve_with_progress"]
 
 _MANY_INSTRUCTIONS = 1000  # below, it is over before anybody looks
 _LONGEST_S = 10.0
@@ -176,8 +176,14 @@ class _Answer(NamedTuple):
     deadline_s: float | None
 
 
-def _rounded(frontier: Frontier, times: Sequence[float], plan_at: Callable[[float], Plan]) -> list[Plan]:
-    """Return the plans at iteration times, with progress if it takes long."""
+def rounded(frontier: Frontier, times: Sequence[float], plan_at: Callable[[float], Plan]) -> list[Plan]:
+    """Return the plans at iteration times, with progress if it takes long.
+
+    Args:
+        frontier: What is planned for.
+        times: Iteration times in seconds.
+        plan_at: Makes the plan for an iteration time.
+    """
     if len(frontier.problem.dag.instructions) < _MANY_INSTRUCTIONS:
         return [plan_at(time) for time in times]
     plans = []
@@ -201,10 +207,10 @@ def _answers(frontier: Frontier, objective: Objective, arguments: argparse.Names
         return _baseline_answers(frontier, objective, arguments.planner, jitter_s)
     times = np.linspace(frontier.t_min_s, frontier.t_star_s, arguments.points).tolist()
     if jitter_s is None:
-        plans = _rounded(frontier, times, frontier.plan)
+        plans = rounded(frontier, times, frontier.plan)
         return [_Answer(plan, None) for plan in (*plans, objective.plan(frontier))]
     plan_at = partial(on_time_plan, frontier, jitter_s=jitter_s)
-    plans = _rounded(frontier, times, plan_at)
+    plans = rounded(frontier, times, plan_at)
     if jitter_s:
         # Waiting longer than the least energy takes saves nothing: a faster plan is then the better answer.
         least_s = MinEnergy().target_time_s(frontier)

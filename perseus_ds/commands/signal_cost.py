@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perseus_ds.commands.plan import jitter_of, problem_of, solve_with_progress
+from perseus_ds.commands.plan import jitter_of, problem_of, rounded, solve_with_progress
 from perseus_ds.frontier.beyond import plans_beyond, uniform_caps
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.power_signal import Follower, StepCost, read_signal
@@ -41,7 +41,8 @@ def run_signal(arguments: argparse.Namespace) -> int:
     frontier = solve_with_progress(problem, arguments.tolerance)
     jitter_s = jitter_of(arguments) or 0.0
     times_s = np.linspace(frontier.t_min_s, frontier.t_star_s, _POINTS).tolist()
-    along = [with_waiting(problem, on_time_plan(frontier, t_s, jitter_s)) for t_s in times_s]
+    plans = rounded(frontier, times_s, lambda t_s: on_time_plan(frontier, t_s, jitter_s))
+    along = [with_waiting(problem, plan) for plan in plans]
     follower = Follower(
         [*along, *plans_beyond(problem, along[-1], jitter_s)], uniform_caps(problem), arguments.pipelines
     )

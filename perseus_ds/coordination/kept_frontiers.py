@@ -94,8 +94,7 @@ class KeptFrontiers:
         asked, *along = rounded
         kept = self._kept[which]
         if along:
-            problem = self.problems[which[0]]
-            waiting_w = problem.gpus_per_stage * float(problem.stage_power_w.sum())
+            waiting_w = self.problems[which[0]].energy_j(0.0, 1.0)
             kept = self._kept[which] = _Kept(kept.frontier, tuple(undominated(along, waiting_w)), beyond(which))
         frontier, points = kept.frontier, (asked, *kept.along)
         return PlanSet(

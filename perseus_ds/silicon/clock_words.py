@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perseus_ds.pipeline.kinds import Kind
 
-__all__ = ["CLOCKS_MHZ", "LATENCIES_S", "NUMBERS", "RUNNING", "ClockWords", "work_s"]
+__all__ = ["CLOCKS_MHZ", "LATENCIES_S", "NUMBERS", "RUNNING", "UNIT_S", "ClockWords", "work_s"]
 
 CLOCKS_MHZ = tuple(range(1980, 1200, -120))
 """Values of the clock, descending."""
@@ -25,12 +25,15 @@ NUMBERS = {Kind.FORWARD: 1, Kind.BACKWARD: 2}
 RUNNING = 3
 """Place of the number of the instruction that runs; 0: none."""
 
-_UNIT_S, _FIXED = 0.060, {Kind.FORWARD: 0.0, Kind.BACKWARD: 1.0}
+UNIT_S = 0.060
+"""Time of a forward at the highest clock; a backward takes twice as long."""
+
+_FIXED = {Kind.FORWARD: 0.0, Kind.BACKWARD: 1.0}
 
 
 def work_s(kind: Kind, mhz: int) -> float:
     """Return the time of an instruction at a clock; half of a backward follows none."""
-    return _UNIT_S * (CLOCKS_MHZ[0] / mhz + _FIXED[kind])
+    return UNIT_S * (CLOCKS_MHZ[0] / mhz + _FIXED[kind])
 
 
 class ClockWords:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.silicon.clock_words import CLOCKS_MHZ
+from perseus_ds.silicon.clock_words import CLOCKS_MHZ, UNIT_S
 from perseus_ds.silicon.lab import Asked, Load
 from perseus_ds.silicon.virtual_keeper import VirtualKeeper
 from perseus_ds.simulator.gpu import VirtualGpu
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["VirtualClocked"]
 
-_WORK_S = 0.060
 _TRIALS = 5
 
 
@@ -37,9 +36,9 @@ class VirtualClocked:
 
     def run(self, kind: Kind) -> None:
         """See ``Clocked``: half of a backward waits for memory, which no clock makes faster."""
-        self._lab.work(Load.GENTLE, _WORK_S)
+        self._lab.work(Load.GENTLE, UNIT_S)
         if kind is Kind.BACKWARD:
-            self._lab.work(Load.MEMORY, _WORK_S)
+            self._lab.work(Load.MEMORY, UNIT_S)
 
     def latency_s(self, mhz: int) -> float:
         """See ``Clocked``."""
