@@ -137,6 +137,7 @@ def row(gpu: str, case: Case, data: RunData) -> dict[str, Any]:
     summary, claims = data.summary, claims_of(data)
     assert claims is not None
     predicted, measured = summary["predicted"], summary["measured"]
+    interval = data.confidence("energy_j")
     known = predicted is not None and measured is not None
     return {
         "world": gpu,
@@ -147,6 +148,7 @@ def row(gpu: str, case: Case, data: RunData) -> dict[str, Any]:
         "true_time_s": _finite(claims.true_time_s),
         "predicted_saving": summary["predicted_saving"],
         "claimed_saving": summary["saving"],
+        "saving_interval": interval and [interval.low, interval.high],
         "true_saving": _finite(claims.true_saving),
         "true_slowdown": _finite(claims.true_slowdown),
         "time_error": measured["iteration_time_s"] / predicted["iteration_time_s"] - 1.0 if known else None,
@@ -199,14 +201,27 @@ def merged(old: str, new: str) -> str:
 
 def table(found: list[dict[str, Any]]) -> str:
     """Return the rows as a Markdown table."""
-    heads = ("GPU", "job", "time: predicted", "measured", "true", "error", "saving: predicted", "claimed", "true")
-    heads += ("error", "curves: time", "energy", "false stragglers", "false drifts", "late switches", "host ahead")
+    heads = ("GPU", "job", "time: predicted", "measured", "true", "error", "saving: predicted", "claimed")
+    heads += (
+        "95 % interval",
+        "true",
+        "error",
+        "curves: time",
+        "energy",
+        "false stragglers",
+        "false drifts",
+        "late switches",
+        "host ahead",
+    )
     lines = ["| " + " | ".join(heads) + " |", "| --- | --- |" + " ---: |" * (len(heads) - 2)]
     for one in found:
         cells = [one["world"], f"{one['framework']}, {one['schedule']}"]
         cells += [_seconds(one[name]) for name in ("predicted_time_s", "measured_time_s", "true_time_s")]
-        names = ("time_error", "predicted_saving", "claimed_saving", "true_saving", "saving_error")
-        cells += [_percent(one[name], "+") for name in names]
+        cells += [_percent(one[name], "+") for name in ("time_error", "predicted_saving", "claimed_saving")]
+        cells.append(
+            "–" if one["saving_interval"] is None else " to ".join(_percent(end, "+") for end in one["saving_interval"])
+        )
+        cells += [_percent(one[name], "+") for name in ("true_saving", "saving_error")]
         cells += [_percent(one[name], "") for name in ("curve_time_rms", "curve_energy_rms")]
         cells += [f"{one[name]:.0f}" for name in ("false_stragglers", "false_drifts", "late_switches", "host_ahead")]
         lines.append("| " + " | ".join(cells) + " |")

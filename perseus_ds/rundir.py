@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import queue
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -65,6 +67,15 @@ class RunDirectory:
         line = json.dumps({"time": round(time.time(), 3), "event": kind, "iteration": iteration, **values})
         self.later(lambda: self._append(line + "\n"))
 
+    def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Append rows to a CSV file; its first line has the names of the columns.
+
+        Args:
+            name: The file's.
+            rows: All with the same columns; nobody may change them any more.
+        """
+        self.later(partial(_append_rows, self.path / name, rows))
+
     def write_json(self, name: str, data: Any) -> None:
         """Write a JSON file atomically.
 
@@ -108,6 +119,14 @@ class RunDirectory:
 
     def _fail(self, error: Exception) -> None:
         self.failure = self.failure or error
+
+
+def _append_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    with os.fdopen(os.open(path, _APPEND, 0o644), "a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        if file.tell() == 0:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def check_writable(path: Path) -> None:

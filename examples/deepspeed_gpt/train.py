@@ -4,6 +4,7 @@ It does not mention perseus_ds: the launch command adds it.
 """
 
 import argparse
+import gc
 import json
 from pathlib import Path
 
@@ -120,6 +121,9 @@ def main() -> None:
     evaluation = micro_batches(codes, engine.micro_batch_size, args.context, seed=1000 + replica)
 
     losses = []
+    # A full collection amid an iteration would stall every rank; what was set up need not be looked at again.
+    gc.collect()
+    gc.freeze()
     for step in range(args.steps):
         loss = float(engine.train_batch(data_iter=training))
         losses.append(loss)

@@ -5,6 +5,7 @@ megatron-core 0.13 or newer.
 """
 
 import argparse
+import gc
 import json
 import os
 from pathlib import Path
@@ -157,6 +158,9 @@ def main() -> None:
     training, evaluation = data(seed=0), data(seed=1000)
     last = torch.distributed.get_rank() == torch.distributed.get_world_size() - 1
     losses = []
+    # A full collection amid an iteration would stall every rank; what was set up need not be looked at again.
+    gc.collect()
+    gc.freeze()
     for step in range(args.steps):
         for chunk in chunks:
             chunk.zero_grad_buffer()

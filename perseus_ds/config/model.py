@@ -175,6 +175,11 @@ class ReportConfig(Section):
 
     html: bool = Field(default=True, description="Write report.html at the end.")
     log_every: int = Field(default=10, ge=0, description="Iterations between two log lines on rank 0; 0: no log lines.")
+    energy_every: int = Field(
+        default=200,
+        ge=0,
+        description="Iterations between two splits of the energy by kind of instruction (energy.csv); 0: none.",
+    )
     prometheus_textfile: Path | None = Field(
         default=None, description="Metrics file for the textfile collector of node_exporter."
     )

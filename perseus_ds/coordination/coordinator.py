@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -38,6 +39,7 @@ from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.table import CurveKey, Profile
 from perseus_ds.rundir import RunDirectory
+from perseus_ds.worker_process import Call, call_here
 
 __all__ = ["Coordinator"]
 
@@ -56,6 +58,7 @@ class Coordinator:
         knowledge: Results of earlier runs, of each group.
         group_of: Group number of each pipeline.
         switch_jitter_s: Standard deviation of a clock's arrival until it is measured.
+        call: Makes the heavy calls.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Coordinator:
         knowledge: Sequence[ResumeData],
         group_of: Sequence[int],
         switch_jitter_s: float = 0.0,
+        call: Call = call_here,
     ) -> None:
         planner = config.planner
         self._tolerance = planner.tolerance
@@ -82,6 +86,7 @@ class Coordinator:
         if isinstance(objective, JobPower):
             objective = objective.per_pipeline(len(group_of))
         self._objective = objective
+        self._call = call
         self._kept = KeptFrontiers()
         self._baseline_s = 0.0
         self._begin_s = 0.0
@@ -163,11 +168,11 @@ class Coordinator:
         Returns:
             Plans by their number in the whole.
         """
-        mine = draft.share(place, places)
-        if not mine or not _is_table(draft.frontiers):
-            return draft.discretize_shard(place, places)
-        with self._files.progress("rounding, plans on this rank", len(mine), every=5) as show:
-            return draft.discretize_shard(place, places, show)
+        if not _is_table(draft.frontiers):
+            return self._call(SolvedFrontiers.discretize_shard, draft, place, places)
+        count = len(draft.share(place, places))
+        with self._files.progress("rounding, plans on this rank", count, every=5) as show:
+            return self._call(SolvedFrontiers.discretize_shard, draft, place, places, on_progress=show)
 
     def finish(
         self, version: int, draft: SolvedFrontiers, shares: Sequence[Mapping[int, FrequencyPlan]]
@@ -183,7 +188,8 @@ class Coordinator:
             A plan table if the draft has the healthy pipelines' frontiers, else straggler plans.
         """
         plan_sets = {
-            which: self._kept.plan_set(which, rounded, draft.beyond) for which, rounded in draft.plans(shares).items()
+            which: self._kept.plan_set(which, rounded, partial(self._call, SolvedFrontiers.beyond, draft))
+            for which, rounded in draft.plans(shares).items()
         }
         if not _is_table(plan_sets):
             return StragglerPlans(version, plan_sets)
@@ -214,7 +220,7 @@ class Coordinator:
     def _solved(self, problems: Sequence[Problem]) -> SolvedFrontiers:
         """Solve changed problems."""
         self._begin_s = time.monotonic()
-        self._kept = KeptFrontiers(problems, self._tolerance)
+        self._kept = KeptFrontiers(problems, self._tolerance, self._call)
         with self._files.progress("solving, percent", 100, every=20) as show:
             frontiers = self._kept.solve(self._kept.healthy, lambda part: show(round(100 * part)))
             show(100)

@@ -13,11 +13,13 @@ from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.plan_table import FrequencyPlan, PlanTable, StageSlowdowns, StragglerPlans
 from perseus_ds.coordination.rounds import RoundResult
 from perseus_ds.frontier.objectives import Objective
+from perseus_ds.profiling.breakdown import RankEnergy
 
 __all__ = [
     "CheckpointSaved",
     "DriftFound",
     "EndedForGood",
+    "EnergySplitKnown",
     "Event",
     "GuardStepped",
     "IterationBegan",
@@ -223,6 +225,21 @@ class EndedForGood:
 
 
 @dataclass(frozen=True)
+class EnergySplitKnown:
+    """The energy of recent iterations has been split up.
+
+    Attributes:
+        iteration: The one about to begin.
+        ranks: Every rank's energies, on the coordinator; none elsewhere.
+        energies_j: Joules of one pipeline's iteration, by kind.
+    """
+
+    iteration: int
+    ranks: tuple[RankEnergy, ...]
+    energies_j: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class CheckpointSaved:
     """The framework has saved a checkpoint.
 
@@ -262,6 +279,7 @@ Event = (
     | RanksLost
     | RanksBack
     | EndedForGood
+    | EnergySplitKnown
     | CheckpointSaved
     | JobEnded
 )

@@ -19,6 +19,7 @@ from perseus_ds.coordination.plan_table import (
 from perseus_ds.coordination.solved_frontiers import times_along
 from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.on_time import undominated
+from perseus_ds.worker_process import Call, call_here
 
 __all__ = ["KeptFrontiers"]
 
@@ -38,18 +39,20 @@ class KeptFrontiers:
     Args:
         problems: One per pipeline group.
         tolerance: Of the solver.
+        call: Calls the solver.
 
     Attributes:
         problems: As given.
         healthy: The condition of each group without a straggler.
     """
 
-    def __init__(self, problems: Iterable[Problem] = (), tolerance: float = 0.0) -> None:
+    def __init__(self, problems: Iterable[Problem] = (), tolerance: float = 0.0, call: Call = call_here) -> None:
         self.problems = tuple(problems)
         self.healthy: tuple[GroupCondition, ...] = tuple(
             (number, (1.0,) * problem.dag.stages) for number, problem in enumerate(self.problems)
         )
         self._tolerance = tolerance
+        self._call = call
         self._kept: dict[GroupCondition, _Kept] = {}
 
     def solve(
@@ -68,7 +71,7 @@ class KeptFrontiers:
             kept = self._kept.pop(which, None)
             if kept is None:
                 report = partial(_part_of, on_progress, done, len(wanted))
-                kept = _Kept(solve(self._problem(which), self._tolerance, report))
+                kept = _Kept(self._call(solve, self._problem(which), self._tolerance, on_progress=report))
             self._kept[which] = kept  # the latest come last
         self._forget(len(wanted))
         return {which: self._kept[which].frontier for which in wanted}

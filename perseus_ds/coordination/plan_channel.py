@@ -9,8 +9,9 @@ from typing import Any
 
 from perseus_ds.coordination.bus import Bus
 from perseus_ds.coordination.coordinator import Coordinator
-from perseus_ds.coordination.plan_table import PlanTable, StragglerPlans
+from perseus_ds.coordination.plan_table import FrequencyPlan, PlanTable, StragglerPlans
 from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
+from perseus_ds.worker_process import Call, call_here
 
 __all__ = ["PlanChannel"]
 
@@ -23,15 +24,19 @@ class PlanChannel:
         coordinator: The solver, on the coordinating rank.
         ranks: Number of ranks that share the rounding.
         version: Of the plans that all ranks hold already.
+        call: Makes the heavy calls.
 
     Attributes:
         version: The newest version received here without a gap, as of the latest ``collect``.
     """
 
-    def __init__(self, bus: Bus, coordinator: Coordinator | None, ranks: int, version: int = 0) -> None:
+    def __init__(
+        self, bus: Bus, coordinator: Coordinator | None, ranks: int, version: int = 0, call: Call = call_here
+    ) -> None:
         self._bus = bus
         self._coordinator = coordinator
         self._ranks = ranks
+        self._call = call
         self._coming: deque[Future[PlanTable | StragglerPlans]] = deque()
         self.version = version
 
@@ -51,13 +56,9 @@ class PlanChannel:
         bus = self._bus
         gathered = None if hand_in is None else bus.gather(hand_in)
         draft = bus.broadcast(lambda: solve(self._solver(), (gathered and gathered.result()) or []))
-        shares = bus.gather(
-            lambda: (self._coordinator or SolvedFrontiers).discretize_shard(draft.result(), bus.place, self._ranks)
-        )
+        shares = bus.gather(lambda: self._discretize_shard(draft.result()))
         self._coming.append(
-            bus.broadcast(
-                lambda: self._solver().finish(version, draft.result(), shares.result() or []), prepare=_warm_up
-            )
+            bus.broadcast(lambda: self._solver().finish(version, draft.result(), shares.result() or []))
         )
 
     def collect(self) -> tuple[PlanTable | StragglerPlans, ...]:
@@ -72,13 +73,14 @@ class PlanChannel:
             self.version = arrived[-1].version
         return tuple(arrived)
 
+    def _discretize_shard(self, draft: SolvedFrontiers) -> dict[int, FrequencyPlan]:
+        place = self._bus.place, self._ranks
+        if not draft.share(*place):
+            return {}
+        if self._coordinator is not None:
+            return self._coordinator.discretize_shard(draft, *place)
+        return self._call(SolvedFrontiers.discretize_shard, draft, *place)
+
     def _solver(self) -> Coordinator:
         assert self._coordinator is not None, "only the coordinator makes what is broadcast"
         return self._coordinator
-
-
-def _warm_up(arrived: PlanTable | StragglerPlans) -> None:
-    """Load the compiled kernel for T', so the first straggler does not make the trainer thread load it."""
-    if isinstance(arrived, PlanTable):
-        for group in arrived.groups:
-            group.dag.makespan(group.fastest_s)

@@ -13,6 +13,7 @@ from perseus_ds.coordination.plan_table import PipelineGroup
 from perseus_ds.coordination.resume import numbered, remember
 from perseus_ds.frontier import Frontier
 from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.profiling.latencies import DELAYS
 from perseus_ds.profiling.table import Profile, write_profile
 from perseus_ds.rundir import RunDirectory
 
@@ -90,7 +91,8 @@ def _frontier_json(frontier: Frontier, group: PipelineGroup, simulated: bool) ->
         "max_energy_j": group.max_energy_j,
         "blocking_power_w": frontier.problem.stage_power_w.tolist(),
         "gpus_per_stage": frontier.problem.gpus_per_stage,
-        "request_stall_s": frontier.problem.profile.request_stall_s,
+        **{name: getattr(frontier.problem.profile, name) for name in DELAYS},
+        "switch_latency_s": dict(frontier.problem.profile.switch_latency_s),
         "frontier": [
             {
                 "time_s": point.time_s,

@@ -82,6 +82,25 @@ class PipelineGroup:
         """Return an instruction's measured time at a clock, in seconds; 0 if not measured."""
         return self.expected_times_s.get((key, frequency_mhz), 0.0)
 
+    def begins_s(self, plan: FrequencyPlan, stage: int) -> tuple[float, ...]:
+        """Return when a stage's instructions begin under a plan.
+
+        Args:
+            plan: Of a pipeline of this group.
+            stage: The stage.
+
+        Returns:
+            Seconds from the iteration's begin, in the order of the plan's clocks; empty where the time of a clock was
+            not measured.
+        """
+        instructions = self.dag.instructions
+        times_s = [self.expected_s(CurveKey.of(one), plan.clocks_mhz[one.stage][one.operation]) for one in instructions]
+        if not all(times_s):
+            return ()
+        starts_s = self.dag.starts_s(times_s)
+        begins_s = {one.operation: float(starts_s[row]) for row, one in enumerate(instructions) if one.stage == stage}
+        return tuple(begins_s[operation] for operation in plan.clocks_mhz[stage])
+
     def fastest_with_s(self, condition: StageSlowdowns) -> float:
         """Return the shortest iteration time, in seconds, in a condition."""
         if not is_slow(condition):

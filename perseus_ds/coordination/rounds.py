@@ -31,6 +31,7 @@ class RankStatus:
         failed: 1 + the rank if Perseus has failed there and must turn off everywhere.
         switches: Clock switches requested in the iteration.
         late_switches: Clocks that came after the first 3 % of their instruction.
+        share_at_clock: Median share of an instruction's time at its planned clock; NaN when unknown.
         waited_s: Time that the trainer has waited for the bus since the last round.
         keeperless: 1 while the rank has no clock keeper, which leaves its clocks at their defaults.
         order: Kind of the order that this rank passes on; NaN without one.
@@ -49,6 +50,7 @@ class RankStatus:
     failed: float = 0.0
     switches: float = 0.0
     late_switches: float = 0.0
+    share_at_clock: float = _NAN
     waited_s: float = 0.0
     keeperless: float = 0.0
     order: float = _NAN
@@ -74,16 +76,16 @@ _PER_PIPELINE = _COLUMN["slowdown"]  # the fields from here on are kept by stage
 # Ranks of a job take equally long on average: the slowest rank of each iteration would add up to more than has passed.
 _MEAN = ("iteration_time_s",)
 _SUMMED = ("energy_j", "switches", "late_switches", "keeperless")
-_LEAST = ("version", "profiled")
+_LEAST = ("version", "profiled", "share_at_clock")
 _ORDER = slice(_COLUMN["order"], _COLUMN["order_value"] + 1)
 
 
 def condense(rows: np.ndarray, stages: int) -> np.ndarray:
     """Reduce the statuses of a pipeline to one row.
 
-    The row holds the mean iteration time, the sums of energies and switches, the least version and ``profiled``, and
-    the largest of everything else. The slowest tensor-parallel rank counts for its stage. Of several orders one goes
-    on; the others come again.
+    The row holds the mean iteration time, the sums of energies and switches, and the least version, ``profiled`` and
+    ``share_at_clock``. Of everything else it holds the largest. The slowest tensor-parallel rank counts for its stage.
+    Of several orders one goes on; the others come again.
 
     Args:
         rows: Array (ranks of the pipeline, fields of ``RankStatus``), ranks by stage, then tensor rank.

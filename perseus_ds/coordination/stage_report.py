@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from perseus_ds.coordination.resume import ResumeData
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution
+from perseus_ds.profiling.latencies import switch_tail, usual_latencies_s
 from perseus_ds.profiling.merge import merge_profiles
 from perseus_ds.profiling.table import Profile
 
@@ -24,12 +25,14 @@ class StageReport:
         trace: Its median baseline iteration.
         attribution: Its profile.
         switch_jitter_s: Standard deviation of its clocks' arrivals.
+        latencies_s: Times from a request to a clock, by clock in MHz, while no limit held the GPU.
     """
 
     topology: Topology
     trace: StageTrace
     attribution: Attribution
     switch_jitter_s: float = 0.0
+    latencies_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
 
 def group_profiles(
@@ -54,6 +57,10 @@ def group_profiles(
         profile, blocking_power_w = merge_profiles(
             [(report.topology.pipeline, report.attribution) for report in mine], "live profile"
         )
+        latencies_s = [report.latencies_s for report in mine]
+        share, tail_s = switch_tail(latencies_s)
+        usual_s = usual_latencies_s(latencies_s)
+        profile = replace(profile, switch_tail_share=share, switch_tail_s=tail_s, switch_latency_s=usual_s)
         if known.profile is not None:
             profile, blocking_power_w = known.profile, known.blocking_power_w or blocking_power_w
         found.append((profile, blocking_power_w))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import select
 import socket
 import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ class ClockKeeper:
         """Wait for the keeper's first message."""
         records: list[Any] = []
         silence = f"no answer in {_START_TIMEOUT_S} s"
-        if select.select([self._pipe], [], [], _START_TIMEOUT_S)[0]:
+        if wait([self._pipe], _START_TIMEOUT_S):
             silence = "it ended at once"
             records += decode(self._pipe.recv(MESSAGE_BYTES))
         if not records or "error" in records[-1]:
@@ -286,8 +286,7 @@ def _spawn(command: list[str], pipe: int = -1) -> subprocess.Popen[bytes]:
     Without a pipe it resets the clocks and ends.
     """
     return subprocess.Popen(
-        [*command, "--fd", str(pipe)],
-        pass_fds=(pipe,) if pipe >= 0 else (),
-        stdin=subprocess.DEVNULL,
+        [*command, "--fd", "0" if pipe >= 0 else "-1"],
+        stdin=pipe if pipe >= 0 else subprocess.DEVNULL,  # a low number there: select takes none above 1,023
         start_new_session=True,
     )

@@ -34,12 +34,13 @@ class ClockStatistics:
         switches: Requests accepted by the driver.
         superseded: Requests replaced by a newer one before they reached the driver.
         reached: Switches with the requested clock read back.
-        not_reached: Switches with a different clock read back for long; the rest was replaced before a reading.
+        not_reached: Switches with a different clock read back for long; the rest was over between two readings.
         samples: Points of the energy counter.
         throttled_samples: Those with a throttling GPU.
         throttled_s: Time before samples throttled by more than the power limit, each since the previous sample.
         throttle_reasons: Every reason seen, as bits of ``Throttle``.
         latencies_s: By target clock in MHz, seconds from an accepted switch to that clock read back; the latest ones.
+        unheld_s: The same without those of switches while a limit held the GPU.
         times_switches: Whether readings are frequent enough to tell a latency.
     """
 
@@ -52,21 +53,30 @@ class ClockStatistics:
     throttled_s: float = 0.0
     throttle_reasons: int = 0
     latencies_s: defaultdict[int, deque[float]] = field(default_factory=_latest)
+    unheld_s: defaultdict[int, deque[float]] = field(default_factory=_latest)
     _typical_s: dict[int, float] = field(default_factory=dict)
     times_switches: bool = True
+    _held: bool = False
+    _unseen: bool = False
     _sampled_s: float = math.inf
 
     def add(self, update: KeeperUpdate) -> None:
         """Count the keeper's records."""
+        if update.samples:
+            self._held = bool(update.samples[-1].throttle_reasons)
         for switch in update.switches:
             self.switches += 1
             self.superseded += switch.superseded
             if not math.isnan(switch.reached_s):
                 self.reached += 1
-                if self.times_switches:
+                # Clocks come in the order of their requests: with one before that was not seen, it may have waited.
+                if self.times_switches and not self._unseen:
                     self._timed(switch.mhz, switch.reached_s - switch.applied_s)
+                self._unseen = False
             elif switch.actual_mhz:
                 self.not_reached += 1
+            else:
+                self._unseen = True
         for sample in update.samples:
             self.samples += 1
             if sample.throttle_reasons:
@@ -79,30 +89,38 @@ class ClockStatistics:
     def _timed(self, mhz: int, latency_s: float) -> None:
         latencies_s = self.latencies_s[mhz]
         latencies_s.append(latency_s)
-        if len(latencies_s) >= _ENOUGH:
-            self._typical_s[mhz] = statistics.median(latencies_s)
+        if not self._held:
+            self.unheld_s[mhz].append(latency_s)
+        # The tail is heavy: of one or two, the shorter is the more likely one.
+        typical = statistics.median if len(latencies_s) >= _ENOUGH else min
+        self._typical_s[mhz] = typical(latencies_s)
 
     def latency_s(self, mhz: int, otherwise_s: float) -> float:
-        """Return the median time to a clock.
+        """Return the median time to a clock; the shorter one of two.
 
         Args:
             mhz: The clock.
-            otherwise_s: The answer while too few switches to this clock have been seen.
+            otherwise_s: The answer while no switch to this clock has been seen.
         """
         return self._typical_s.get(mhz, otherwise_s)
 
     def jitter_s(self, otherwise_s: float) -> float:
-        """Return the standard deviation of latencies from the median of their clock.
+        """Return the standard deviation of latencies from the median of their clock, of a clock with usual latency.
+
+        Clocks that were seen often tell which share of the latency it is.
 
         Args:
             otherwise_s: The answer while too few switches have been seen.
         """
-        deviations_s: list[float] = []
+        shares: list[float] = []
         for mhz, typical_s in self._typical_s.items():
-            # The median's own is 0 by definition.
-            deviations_s += sorted(abs(latency_s - typical_s) for latency_s in self.latencies_s[mhz])[1:]
-        # A median: a clock that a power limit holds back for long must not decide.
-        return _MEDIAN_TO_DEVIATION * statistics.median(deviations_s) if deviations_s else otherwise_s
+            if len(latencies_s := self.latencies_s[mhz]) >= _ENOUGH:
+                # The median's own is 0 by definition.
+                shares += sorted(abs(latency_s / typical_s - 1.0) for latency_s in latencies_s)[1:]
+        if not shares:
+            return otherwise_s
+        # Medians: a clock that a power limit holds back for long must not decide.
+        return _MEDIAN_TO_DEVIATION * statistics.median(shares) * statistics.median(self._typical_s.values())
 
     def to_json(self) -> dict[str, Any]:
         """Return plain numbers; latencies as median and 95th percentile in s, if any.

@@ -83,7 +83,7 @@ class Switch(NamedTuple):
     Attributes:
         requested_s: Time of the trainer's request.
         applied_s: Time of the driver's acceptance.
-        reached_s: Time of the first reading of the requested SM clock; NaN: not before the next request, or never.
+        reached_s: Time of the first reading of the requested SM clock; NaN: never seen.
         mhz: Requested clock.
         actual_mhz: Last clock read back; 0 without any.
         superseded: Older requests cancelled or replaced before they reached the driver.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
@@ -15,6 +16,7 @@ from perseus_ds.messages import user_message
 __all__ = ["Watcher"]
 
 _UNREACHED_S = 0.5  # a clock not read back after this time, or 5 switch latencies, is reported
+_MOST_EXPECTED = 16  # readings may be rarer than requests
 _FROZEN_S = 3.0
 _FLUSH_S = 0.05
 
@@ -44,18 +46,27 @@ class Watcher:
         self._gpu = gpu
         self._send_queue = send_queue
         self._calibration = calibration
-        self._expected: Switch | None = None
+        self._expected: deque[Switch] = deque()
         self._expected_lock = threading.Lock()
+        self._shown_mhz = 0
         self._last: _Reading | None = None
         self._moved_s = self._looked_s = 0.0
         self._restarted_at_j = 0.0
 
     def expect(self, switch: Switch) -> None:
-        """Watch for this switch's clock from now on; report the previous one as not seen."""
+        """Watch for this switch's clock too, after those of the switches before: a slow one comes after newer requests.
+
+        Those before a reset are passed on as not seen, and nothing is looked for after it.
+        """
         with self._expected_lock:
-            before, self._expected = self._expected, switch
-        if before is not None:
-            self._send_queue.put(before)
+            resets = RESET in (switch.mhz, *(one.mhz for one in self._expected))
+            unseen = len(self._expected) if resets else max(0, len(self._expected) - _MOST_EXPECTED + 1)
+            passed_on = [self._expected.popleft() for _ in range(unseen)]
+            self._expected.append(switch)
+            if resets:
+                self._shown_mhz = 0
+        for one in passed_on:
+            self._send_queue.put(one)
 
     def tell(self, code: str, **values: object) -> None:
         """Put a catalogue message about this GPU into the send queue, once per code."""
@@ -107,24 +118,35 @@ class Watcher:
             return 0, 0
 
     def _read_back(self) -> None:
-        """Check whether the requested clock has been reached."""
-        switch = self._expected
-        if switch is None or switch.mhz == RESET:
+        """Check whether a requested clock has been reached: the first of them that the GPU shows and did not show."""
+        with self._expected_lock:
+            expected, shown_mhz = tuple(self._expected), self._shown_mhz
+        if not expected or expected[-1].mhz == RESET:
             return
         actual_mhz, now_s = self._gpu.sm_clock_mhz(), time.monotonic()
         looked_s, self._looked_s = self._looked_s, now_s
-        if is_reached(self._gpu, actual_mhz, switch.mhz):
+        latest = expected[-1]
+        if shown_mhz and is_reached(self._gpu, actual_mhz, shown_mhz):
+            seen = None
+        else:
+            self._shown_mhz = actual_mhz
+            seen = next((one for one in expected if is_reached(self._gpu, actual_mhz, one.mhz)), None)
+        if seen is not None:
             # It came between the last look and this one.
-            before_s = max(looked_s, switch.applied_s)
-            seen = switch._replace(reached_s=(before_s + now_s) / 2.0, actual_mhz=actual_mhz)
-        elif now_s - switch.applied_s > max(_UNREACHED_S, 5.0 * self._calibration.switch_latency_s):
-            seen = switch._replace(actual_mhz=actual_mhz)
-            reason = self._gpu.throttle().text
-            self.tell("clock-not-reached", mhz=switch.mhz, actual_mhz=actual_mhz, reason=reason)
+            before_s = max(looked_s, seen.applied_s)
+            told = seen._replace(reached_s=(before_s + now_s) / 2.0, actual_mhz=actual_mhz)
+        elif now_s - latest.applied_s > max(_UNREACHED_S, 5.0 * self._calibration.switch_latency_s):
+            seen = told = latest
+            if not is_reached(self._gpu, actual_mhz, latest.mhz):
+                told = latest._replace(actual_mhz=actual_mhz)
+                reason = self._gpu.throttle().text
+                self.tell("clock-not-reached", mhz=latest.mhz, actual_mhz=actual_mhz, reason=reason)
         else:
             return
         with self._expected_lock:
-            if self._expected is not switch:
+            if seen not in self._expected:
                 return
-            self._expected = None
-        self._send_queue.put(seen)
+            over = [self._expected.popleft() for _ in range(self._expected.index(seen))]
+            self._expected.popleft()
+        for one in (*over, told):
+            self._send_queue.put(one)

@@ -1,15 +1,18 @@
 """What clocks that come a little early or late make of a plan.
 
-Every clock is asked for ahead, so that it is there when its instruction begins. What is left is jitter: the clock
-comes at the begin plus a normal deviation. Late: the instruction begins at the clock before. Early: the instruction
-before ends at the new clock. The instruction before also stands still for a moment: a request may cost that. Expected
-time and energy are means over drawn deviations, the same draws for every plan.
+Every clock is asked for ahead by its latency, so that it is there when its instruction begins. Requests keep their
+order, and none precedes the iteration: a clock that takes long comes late after one that takes little. What is left is
+jitter: the clock comes at the begin plus a normal deviation. Some clocks come far later: latencies have a tail. Late:
+the instruction begins at the clock before; clocks asked for meanwhile come no sooner. Early: the instruction before
+ends at the new clock. It also stands still for a moment: a request may cost that. Expected time and energy are means
+over drawn deviations, the same draws for every plan.
 Time O(samples * (nodes + edges)).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +24,7 @@ from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.csr import Csr
 
-__all__ = ["Blame", "Neighbours", "deviations", "evaluate_late", "neighbours_of", "no_blame", "run_late"]
+__all__ = ["Blame", "Neighbours", "deviations", "evaluate_late", "is_punctual", "neighbours_of", "no_blame", "run_late"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -44,6 +47,7 @@ class Neighbours(NamedTuple):
         option_j: Effective energy by curve and clock.
         allowed: Whether a clock is one of a curve's useful options.
         stall_s: For how long a request lets the GPU stand still.
+        latency_s: How long each clock takes to come, shape (clocks,); 0 if not known of any.
     """
 
     order: IntArray
@@ -57,6 +61,7 @@ class Neighbours(NamedTuple):
     option_j: FloatArray
     allowed: NDArray[np.bool_]
     stall_s: float
+    latency_s: FloatArray
 
 
 class Blame(NamedTuple):
@@ -64,13 +69,15 @@ class Blame(NamedTuple):
 
     Attributes:
         critical: How often an instruction lies on the critical path.
-        late_s: How late its clock then is.
+        late_s: How late its clock then is, beyond what latencies make of it.
         early_s: How early the clock after it then is.
+        ahead_s: On the critical path or not: how long before its begin its clock can be asked for.
     """
 
     critical: FloatArray
     late_s: FloatArray
     early_s: FloatArray
+    ahead_s: FloatArray
 
 
 def neighbours_of(problem: Problem) -> Neighbours:
@@ -84,20 +91,39 @@ def neighbours_of(problem: Problem) -> Neighbours:
         option_s[index] = np.interp(clocks_mhz, mhz, time_s)
         option_j[index] = np.interp(clocks_mhz, mhz, energy_j) - problem.stage_power_w[key.stage] * option_s[index]
         allowed[index] = np.isin(clocks_mhz, problem.options[index].frequency_mhz)
+    known_s = problem.profile.switch_latency_s
+    usual_s = median(known_s.values()) if known_s else 0.0
     before, after = np.empty((2, len(dag.instructions)), dtype=np.int64)
     for order in dag.program_order:
         before[order], after[order] = np.roll(order, 1), np.roll(order, -1)
     return Neighbours(
         dag.topological_order, dag.predecessors, dag.constant_times_s, before, after, problem.curve_of,
         clocks_mhz, option_s, option_j, allowed, problem.profile.request_stall_s,
+        np.array([known_s.get(mhz, usual_s) for mhz in clocks_mhz.tolist()]),
     )  # fmt: skip
 
 
-def deviations(count: int, jitter_s: float, samples: int, seed: int) -> FloatArray:
-    """Draw how late clocks come, shape (samples, count); each draw comes with its opposite.
+class _Stuck(NamedTuple):
+    """What an iteration's clocks that come late leave to the instructions after theirs, shape (instructions,).
+
+    Attributes:
+        until_s: When the clock comes that an instruction ended without; 0 where it did not.
+        clock: What it ran at instead.
+        asked_s: When the latest request so far was due; below 0 where none can be yet.
+        late_s: For how much of an instruction's time jitter makes its clock late, if it changes.
+    """
+
+    until_s: FloatArray
+    clock: IntArray
+    asked_s: FloatArray
+    late_s: FloatArray
+
+
+def deviations(problem: Problem, jitter_s: float, samples: int, seed: int) -> FloatArray:
+    """Draw how late clocks come, shape (samples, instructions); each jitter comes with its opposite.
 
     Args:
-        count: Number of instructions.
+        problem: What is planned. Its profile knows the tail.
         jitter_s: Standard deviation.
         samples: Number of draws, even.
         seed: Of the draws.
@@ -107,8 +133,17 @@ def deviations(count: int, jitter_s: float, samples: int, seed: int) -> FloatArr
     """
     if not (np.isfinite(jitter_s) and jitter_s >= 0):
         raise PerseusError("plan-bad-value", name="switch jitter", value=jitter_s, allowed="seconds, 0 or more")
-    half = np.random.default_rng(seed).normal(0.0, jitter_s, (samples // 2, count))
-    return np.concatenate((half, -half))
+    draw, count = np.random.default_rng(seed), len(problem.dag.instructions)
+    half = draw.normal(0.0, jitter_s, (samples // 2, count))
+    tail_s = draw.exponential(problem.profile.switch_tail_s, (samples, count))
+    tail_s[draw.random(tail_s.shape) >= problem.profile.switch_tail_share] = 0.0
+    return np.concatenate((half, -half)) + tail_s
+
+
+def is_punctual(problem: Problem, jitter_s: float) -> bool:
+    """Return whether all clocks come just in time, and requests cost none."""
+    profile = problem.profile
+    return not (jitter_s or profile.request_stall_s or profile.switch_tail_share or profile.switch_latency_s)
 
 
 def evaluate_late(problem: Problem, frequency_mhz: IntArray, jitter_s: float, lower_bound_j: float = 0.0) -> Plan:
@@ -124,8 +159,8 @@ def evaluate_late(problem: Problem, frequency_mhz: IntArray, jitter_s: float, lo
         PerseusError: A frequency was not measured, or the jitter is no time.
     """
     plan = evaluate(problem, frequency_mhz, lower_bound_j)
-    late_s = deviations(frequency_mhz.size, jitter_s, _JUDGING, seed=0)
-    if not (jitter_s or problem.profile.request_stall_s):
+    late_s = deviations(problem, jitter_s, _JUDGING, seed=0)
+    if is_punctual(problem, jitter_s):
         return plan
     nodes = neighbours_of(problem)
     clock = np.searchsorted(nodes.clocks_mhz, frequency_mhz)
@@ -136,7 +171,7 @@ def evaluate_late(problem: Problem, frequency_mhz: IntArray, jitter_s: float, lo
 @njit(cache=True, nogil=True)
 def no_blame(count: int) -> Blame:
     """Return arrays for ``run_late`` to write into."""
-    return Blame(np.zeros(count), np.zeros(count), np.zeros(count))
+    return Blame(np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count))
 
 
 @njit(cache=True, nogil=True)
@@ -153,19 +188,23 @@ def run_late(nodes, clock, late_s, blame):
         Mean iteration time in seconds, and mean effective energy in joules.
     """
     samples, count = late_s.shape
-    blame.critical[:], blame.late_s[:], blame.early_s[:] = 0.0, 0.0, 0.0
+    blame.critical[:], blame.late_s[:], blame.early_s[:], blame.ahead_s[:] = 0.0, 0.0, 0.0, 0.0
     indptr, members = nodes.predecessors
     ends = np.zeros(nodes.order.size)
+    stuck = _Stuck(np.zeros(count), np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(count))
     time_s = effective_j = 0.0
     for sample in range(samples):
         deviation, last = late_s[sample], nodes.order[0]
+        stuck.until_s[:], stuck.asked_s[:] = 0.0, -1.0
         for node in nodes.order:
             start = 0.0
             for edge in range(indptr[node], indptr[node + 1]):
                 start = max(start, ends[members[edge]])
             if node < count:
-                duration, energy_j = _late(nodes, clock, deviation, node)
+                duration, energy_j = _late(nodes, clock, deviation, stuck, node, start)
                 effective_j += energy_j
+                asked_s = stuck.asked_s[nodes.before[node]]
+                blame.ahead_s[node] += (start - asked_s if asked_s >= 0.0 else np.inf) / samples
             else:
                 duration = nodes.constant_s[node - count]
             ends[node] = start + duration
@@ -175,7 +214,7 @@ def run_late(nodes, clock, late_s, blame):
         while last >= 0:
             if last < count:
                 blame.critical[last] += 1.0 / samples
-                blame.late_s[last] += max(0.0, deviation[last]) / samples
+                blame.late_s[last] += stuck.late_s[last] / samples
                 blame.early_s[last] += max(0.0, -deviation[nodes.after[last]]) / samples
             node, last = last, -1
             for edge in range(indptr[node], indptr[node + 1]):
@@ -185,11 +224,27 @@ def run_late(nodes, clock, late_s, blame):
 
 
 @njit(cache=True, nogil=True)
-def _late(nodes, clock, deviation, node):
+def _late(nodes, clock, deviation, stuck, node, start_s):
     """Return duration and effective energy of an instruction between the clocks before and after it."""
     times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
-    own, old, new = clock[node], clock[nodes.before[node]], clock[nodes.after[node]]
-    at_old = min(1.0, max(0.0, deviation[node]) / times[old])
+    before = nodes.before[node]
+    own, old, new = clock[node], clock[before], clock[nodes.after[node]]
+    jitter_s = max(0.0, deviation[node])
+    stuck.late_s[node] = min(jitter_s, times[old])
+    asked_s, late_s = stuck.asked_s[before], jitter_s
+    if asked_s < 0.0:
+        asked_s = 0.0  # the iteration's first clock is asked for as the one before ends
+    elif own != old:
+        asked_s = max(asked_s, start_s - nodes.latency_s[own])
+        late_s = max(0.0, asked_s + nodes.latency_s[own] + deviation[node] - start_s)
+    stuck.asked_s[node] = asked_s
+    wait_s = stuck.until_s[before] - start_s
+    if wait_s > 0.0:
+        late_s = max(late_s, wait_s) if own != old else wait_s  # a clock that stays is not asked for
+        old = stuck.clock[before]
+    at_old = min(1.0, late_s / times[old])
+    if at_old == 1.0 and own != old:
+        stuck.until_s[node], stuck.clock[node] = start_s + late_s, old
     at_new = min(1.0 - at_old, max(0.0, -deviation[nodes.after[node]]) / times[own])
     at_own = 1.0 - at_old - at_new
     # Standing still costs what waiting does: no effective energy.

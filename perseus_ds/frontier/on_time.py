@@ -2,27 +2,28 @@
 
 1. The ordinary plan for a shorter iteration: shorter by the lateness to expect, which the LP's durations tell.
 2. Where it is still late, some instructions take another clock: those that win most of the expected time per joule.
-   The critical paths of all draws say whose time counts (the sampled gradient of a stochastic PERT network, Burt and
-   Garman: Conditional Monte Carlo, Management Science 18(3), 1971), and what a neighbour's clock adds to it.
 3. Where that leaves time, some take a clock that saves.
+4. Requests keep their order, so where clocks take long to come, a plan with many switches is always late. Steps 2 and 3
+   then begin with plans of few switches, too (``switching``), and the best counts.
 
-Deterministic. Time O(rounds * (samples * nodes + instructions * clocks)) beside the ordinary plan's.
+Deterministic. Time O(rounds * (samples * nodes + instructions * clocks)) beside the other planners'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from perseus_ds.frontier.late_moves import Terms, hasten, save
 from perseus_ds.frontier.lateness import (
     Neighbours,
     deviations,
     evaluate_late,
+    is_punctual,
     neighbours_of,
     no_blame,
     run_late,
@@ -30,6 +31,7 @@ from perseus_ds.frontier.lateness import (
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.rounding import round_durations
 from perseus_ds.frontier.solver import Frontier
+from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
 
 __all__ = ["on_time_plan", "undominated"]
 
@@ -44,8 +46,8 @@ _TOLERANCE = ((0.0, 0.0002, 0.0075), (0.0, 0.0013, 0.0044))
 _PART = ((0.5, 1.0), (1.0, 0.4))
 _DEAREST = 8.0  # times the frontier's slope, or the mean power: what a second of those moves may cost
 _DRAWS = 32
-_ROUNDS = 30
-_SHARE = 0.5  # of the lateness, or of the time left, that one round may take
+_HELD = 0.01  # from this share on of the instructions' time at wrong clocks, few switches may be better
+_PENALTIES = (0.1, 0.3, 1.0, 3.0)  # for a switch, in mean energies of an instruction
 
 
 def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
@@ -63,20 +65,21 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
         PerseusError: ``t_s`` is below T_min, or the jitter is no time.
     """
     problem = frontier.problem
-    late_s = deviations(len(problem.dag.instructions), jitter_s, _DRAWS, seed=1)
+    late_s = deviations(problem, jitter_s, _DRAWS, seed=1)
     bound_j = frontier.lower_bound_j(t_s)
-    if not (jitter_s or problem.profile.request_stall_s):
+    if is_punctual(problem, jitter_s):
         plan = frontier.plan(t_s)
         return replace(plan, lower_bound_j=min(plan.energy_j, bound_j))
     nodes = neighbours_of(problem)
     mean_w, slope_w = bound_j / t_s, frontier.price_w(t_s)
     clock, limit_s = _start(frontier, nodes, t_s, late_s, slope_w / mean_w)
-    mean_late_s = float(np.maximum(late_s, 0.0).mean())
+    mean_late_s = float(np.maximum(-late_s, 0.0).mean())  # of the jitter: the tail has no opposite
     dearest_w = max(_DEAREST * slope_w, mean_w) / problem.gpus_per_stage
-    terms = _Terms(limit_s, mean_late_s, float(problem.stage_power_w.sum()), dearest_w)
-    _hasten(nodes, clock, late_s, terms)
-    _save(nodes, clock, late_s, terms)
-    return evaluate_late(problem, nodes.clocks_mhz[clock], jitter_s, bound_j)
+    terms = Terms(limit_s, mean_late_s, float(problem.stage_power_w.sum()), dearest_w)
+    best = _improve(nodes, clock, late_s, terms)
+    if best.held_share > _HELD:
+        best = min(best, *_seldom(frontier, nodes, t_s, late_s, terms), key=lambda one: one.cost_j)
+    return evaluate_late(problem, nodes.clocks_mhz[best.clock], jitter_s, bound_j)
 
 
 class _Costed(Protocol):
@@ -107,20 +110,40 @@ def undominated(plans: Sequence[_Choice], waiting_w: float = 0.0) -> list[_Choic
     return [min((plan for plan in plans if plan.time_s <= limit_s), key=order) for limit_s in latest_s]
 
 
-class _Terms(NamedTuple):
-    """What moves must keep to.
+class _Improved(NamedTuple):
+    """Clocks after all moves.
 
     Attributes:
-        limit_s: Expected iteration time allowed.
-        mean_late_s: Mean lateness of a clock, counting early ones as 0; the mean earliness is the same.
-        waiting_w: Power of all stages' waiting, on one GPU of each.
-        dearest_w: What a second may cost.
+        clock: Index of each instruction's clock.
+        cost_j: Expected energy on one GPU of each stage, and what it would cost to be in time.
+        held_share: Share of the instructions' time at the clock before, as theirs could not be asked for sooner.
     """
 
-    limit_s: float
-    mean_late_s: float
-    waiting_w: float
-    dearest_w: float
+    clock: IntArray
+    cost_j: float
+    held_share: float
+
+
+def _seldom(frontier: Frontier, nodes: Neighbours, t_s: float, late_s: FloatArray, terms: Terms) -> Iterator[_Improved]:
+    """Yield what comes of plans with fewer and fewer switches."""
+    problem = frontier.problem
+    mean_j = frontier.lower_bound_j(t_s) / len(problem.dag.instructions)
+    for penalty in _PENALTIES:
+        plan = switch_aware_plan(frontier, t_s, SwitchCost(penalty * mean_j), thorough=False)
+        clock = np.searchsorted(nodes.clocks_mhz, plan.clocks_of(problem.dag.instructions))
+        yield _improve(nodes, clock, late_s, terms)
+
+
+def _improve(nodes: Neighbours, clock: IntArray, late_s: FloatArray, terms: Terms) -> _Improved:
+    """Make all moves; ``clock`` is changed."""
+    hasten(nodes, clock, late_s, terms)
+    save(nodes, clock, late_s, terms)
+    blame, before = no_blame(clock.size), clock[nodes.before]
+    time_s, effective_j = run_late(nodes, clock, late_s, blame)
+    at_s, before_s = nodes.option_s[nodes.row, clock], nodes.option_s[nodes.row, before]
+    held_s = np.clip(nodes.latency_s[clock] - blame.ahead_s, 0.0, before_s)[clock != before].sum()
+    cost_j = effective_j + terms.waiting_w * time_s + terms.dearest_w * max(0.0, time_s - terms.limit_s)
+    return _Improved(clock, cost_j, held_s / at_s.sum())
 
 
 def _start(
@@ -138,113 +161,3 @@ def _start(
     target_s = frontier.clamp(t_s + part * (tolerance_s - lateness_s))
     frequencies = round_durations(problem, *frontier.solution(target_s), target_s)
     return np.searchsorted(nodes.clocks_mhz, frequencies), t_s + tolerance_s
-
-
-@njit(cache=True, nogil=True)
-def _hasten(nodes, clock, late_s, terms):
-    """Change clocks until the expected time is within the limit, or a second is too dear; ``clock`` is changed."""
-    blame, before = no_blame(clock.size), clock.copy()
-    before_s, before_j = np.inf, -np.inf
-    for _ in range(_ROUNDS):
-        expected_s, effective_j = run_late(nodes, clock, late_s, blame)
-        energy_j = effective_j + terms.waiting_w * expected_s
-        if energy_j - before_j > terms.dearest_w * (before_s - expected_s):
-            clock[:] = before
-            return
-        if expected_s <= terms.limit_s:
-            return
-        before[:], before_s, before_j = clock, expected_s, energy_j
-        to, change_s, cost_j = _best_moves(nodes, clock, blame, terms, True)
-        price_w = np.where(to >= 0, cost_j / np.maximum(-change_s, 1e-12), np.inf)
-        price_w[price_w > terms.dearest_w] = np.inf
-        if _take(nodes, clock, to, -change_s, price_w, _SHARE * (expected_s - terms.limit_s), False) == 0:
-            return
-
-
-@njit(cache=True, nogil=True)
-def _save(nodes, clock, late_s, terms):
-    """Change clocks while that saves within the limit; ``clock`` is changed."""
-    blame, kept = no_blame(clock.size), clock.copy()
-    least_j, share = np.inf, _SHARE
-    for _ in range(_ROUNDS):
-        expected_s, effective_j = run_late(nodes, clock, late_s, blame)
-        energy_j = effective_j + terms.waiting_w * expected_s
-        if energy_j >= least_j or (expected_s > terms.limit_s and np.isfinite(least_j)):
-            clock[:] = kept
-            share /= 4
-            if share < 0.1 * _SHARE:
-                return
-            continue
-        kept[:], least_j = clock, energy_j
-        to, change_s, cost_j = _best_moves(nodes, clock, blame, terms, False)
-        change_s = np.maximum(change_s, 1e-12)
-        price_w = np.where(to >= 0, -change_s / np.minimum(cost_j, -1e-12), np.inf)
-        if _take(nodes, clock, to, change_s, price_w, share * (terms.limit_s - expected_s), True) == 0:
-            return
-
-
-@njit(cache=True, nogil=True)
-def _take(nodes, clock, to, size_s, price, most_s, fitting):
-    """Make the cheapest moves up to a sum of sizes, never of two neighbours; return how many."""
-    taken, sum_s = 0, 0.0
-    busy = np.zeros(clock.size, dtype=np.bool_)
-    for node in np.argsort(price, kind="mergesort"):
-        if price[node] == np.inf or sum_s >= most_s:
-            break
-        if busy[node] or (fitting and sum_s + size_s[node] > most_s):
-            continue
-        clock[node] = to[node]
-        busy[node] = busy[nodes.before[node]] = busy[nodes.after[node]] = True
-        sum_s += size_s[node]
-        taken += 1
-    return taken
-
-
-@njit(cache=True, nogil=True)
-def _best_moves(nodes, clock, blame, terms, faster):
-    """Return each instruction's best other clock, -1 for none, and what it changes in time and energy."""
-    count = clock.size
-    to = np.full(count, -1, dtype=np.int64)
-    change_s, cost_j = np.zeros(count), np.zeros(count)
-    for node in range(count):
-        best = 0.0
-        now_s, now_j = _around(nodes, clock, blame, terms, node, clock[node])
-        for other in range(nodes.clocks_mhz.size):
-            if other == clock[node] or not nodes.allowed[nodes.row[node], other]:
-                continue
-            # A lower clock like a neighbour's spares a stall, but makes other paths critical: no gradient tells.
-            if faster and other < clock[node]:
-                continue
-            then_s, then_j = _around(nodes, clock, blame, terms, node, other)
-            time_s = then_s - now_s
-            energy_j = then_j - now_j + terms.waiting_w * time_s
-            if faster:
-                value = -time_s / max(energy_j, 1e-4) if time_s < -1e-9 else 0.0
-            else:
-                value = -energy_j / max(time_s, 1e-6) if energy_j < -1e-6 else 0.0
-            if value > best:
-                best, to[node] = value, other
-                change_s[node], cost_j[node] = time_s, energy_j
-    return to, change_s, cost_j
-
-
-@njit(cache=True, nogil=True)
-def _around(nodes, clock, blame, terms, node, own):
-    """Return what an instruction's clock adds to expected time and energy, with its neighbours'."""
-    before, after = nodes.before[node], nodes.after[node]
-    old, new = clock[before], clock[after]
-    times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
-    time_s = (
-        blame.critical[node] * times[own]
-        + blame.late_s[node] * (1 - times[own] / times[old])
-        + blame.early_s[node] * (times[new] / times[own] - 1)
-    )
-    mean_j = (energies[old] - energies[own]) / times[old] + (energies[new] - energies[own]) / times[own]
-    energy_j = energies[own] + terms.mean_late_s * mean_j
-    times, energies = nodes.option_s[nodes.row[after]], nodes.option_j[nodes.row[after]]
-    time_s += blame.late_s[after] * (1 - times[new] / times[own])
-    energy_j += terms.mean_late_s * (energies[own] - energies[new]) / times[own]
-    times, energies = nodes.option_s[nodes.row[before]], nodes.option_j[nodes.row[before]]
-    time_s += blame.early_s[before] * (times[own] / times[old] - 1)
-    time_s += nodes.stall_s * (blame.critical[node] * (own != new) + blame.critical[before] * (own != old))
-    return time_s, energy_j + terms.mean_late_s * (energies[own] - energies[old]) / times[old]

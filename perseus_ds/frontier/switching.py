@@ -58,13 +58,14 @@ class SwitchCost:
             raise PerseusError("plan-bad-value", name="max_switches", value=self.max_switches, allowed="0 or more")
 
 
-def switch_aware_plan(frontier: Frontier, t_s: float, cost: SwitchCost) -> Plan:
+def switch_aware_plan(frontier: Frontier, t_s: float, cost: SwitchCost, *, thorough: bool = True) -> Plan:
     """Return a plan whose iteration time is at most ``t_s``, and whose switches are worth what they cost.
 
     Args:
         frontier: The pipeline's.
         t_s: Iteration time allowed, in seconds.
         cost: The cost of switches.
+        thorough: False takes the best paths without random moves: in a tenth of the time, as a start for other moves.
 
     Raises:
         PerseusError: ``t_s`` is below T_min, or needs more switches; the message names the nearest time.
@@ -73,6 +74,11 @@ def switch_aware_plan(frontier: Frontier, t_s: float, cost: SwitchCost) -> Plan:
     limit_s = max(t_s, frontier.t_min_s) * (1 + 1e-12)
     tables = [_choices(problem, order) for order in problem.dag.program_order]
     paths = _priced_paths(frontier, tables, t_s, limit_s, cost)
+    if not thorough:
+        clocks_mhz = np.empty(len(problem.dag.instructions), dtype=np.int64)
+        for table, order, path in zip(tables, problem.dag.program_order, paths, strict=True):
+            clocks_mhz[order] = table.clocks_mhz[path]
+        return evaluate(problem, clocks_mhz, frontier.lower_bound_j(t_s))
     price_w = frontier.price_w(t_s) / problem.gpus_per_stage + float(problem.stage_power_w.sum())
     moved = move_clocks(problem.dag, tables, paths, limit_s, price_w, cost.penalty_j, cost.max_switches)
     plans = [evaluate(problem, moved)]

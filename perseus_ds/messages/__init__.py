@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from perseus_ds.messages.catalogue import CATALOGUE
 from perseus_ds.messages.entry import UserMessage
 
@@ -41,6 +43,16 @@ class PerseusError(Exception):
     def __init__(self, code: str, **values: object) -> None:
         super().__init__(user_message(code, **values))
         self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.code, str(self))
+
+
+def _again(code: str, line: str) -> PerseusError:
+    """Return an error that comes from another process."""
+    error = PerseusError.__new__(PerseusError, line)
+    error.code = code
+    return error
 
 
 class RemoteError(Exception):

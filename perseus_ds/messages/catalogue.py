@@ -121,8 +121,12 @@ CATALOGUE: dict[str, UserMessage] = {
         "profile for more iterations, or set profiling.profile to a CSV",
     ),
     "energy-unknown": UserMessage(
-        "{gpus} of {all} GPUs: no model of the energy counter explains its readings, so energies are not known",
+        "{gpus} of {all} GPUs: the energy counter does not tell the energies of single instructions",
         "plans follow the published power law; set profiling.profile to a measured CSV for better ones",
+    ),
+    "energy-uncertain": UserMessage(
+        "{gpus} of {all} GPUs: energies of instructions are known to ±{percent} % only, predicted savings roughly",
+        "raise profiling.max_iterations; instructions much shorter than the counter's average need more of them",
     ),
     "cache-damaged": UserMessage(
         "{file}: the cached profile is damaged: {detail}",

@@ -25,11 +25,13 @@ class IterationClocks:
         beyond_mhz: SM clock of instructions after the planned ones.
         planned_mhz: SM clocks of the first instructions, in program order.
         locked: False: the default clocks are requested, and the clocks above are what they amount to.
+        asks_early: Whether each clock is asked for as soon as the instruction before begins.
     """
 
     beyond_mhz: int
     planned_mhz: tuple[int, ...] = ()
     locked: bool = True
+    asks_early: bool = False
 
     def of(self, index: int) -> int:
         """Return the SM clock of an instruction, counted from 0 in program order.

@@ -17,12 +17,13 @@ from perseus_ds.files import read_text
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.latencies import DELAYS
 from perseus_ds.profiling.table import MOST, CurveKey, Profile, ProfilePoint, make_profile
 
 __all__ = ["cache_path", "fingerprint", "load_profile", "store_profile"]
 
 _PACKAGES = ("perseus_ds", "torch", "nvidia-ml-py")
-_OTHERS = ("waiting_slope_w_per_mhz", "waiting_mhz", "request_stall_s")  # of a profile, beside its curves
+_OTHERS = ("waiting_slope_w_per_mhz", "waiting_mhz", *DELAYS, "switch_latency_s")  # of a profile, beside its curves
 
 _Clock = Annotated[int, Field(gt=0, le=100_000)]
 _Number = Annotated[float, Field(ge=-MOST, le=MOST)]
@@ -49,6 +50,9 @@ class _Entry(BaseModel):
     waiting_slope_w_per_mhz: _Number = 0.0
     waiting_mhz: _Number = 0.0
     request_stall_s: Annotated[float, Field(ge=0.0, le=MOST)] = 0.0
+    switch_tail_share: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+    switch_tail_s: Annotated[float, Field(ge=0.0, le=MOST)] = 0.0
+    switch_latency_s: dict[_Clock, Annotated[float, Field(ge=0.0, le=MOST)]] = Field(default_factory=dict)
     curves: list[_Curve] = Field(min_length=1)
 
 

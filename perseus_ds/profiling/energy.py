@@ -41,7 +41,7 @@ class Attribution:
         evidence: What the powers were fitted to.
         waiting_mhz: The mean clock while waiting.
         verdict: What the residuals say of the fit.
-        request_stall_s: For how long the GPU stands still for each clock request.
+        request_stall_s: For how long the GPU stands still for each clock request; None: too few requests tell.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
@@ -53,7 +53,7 @@ class Attribution:
     evidence: Evidence
     waiting_mhz: float = 0.0
     verdict: Verdict = BELIEVED
-    request_stall_s: float = 0.0
+    request_stall_s: float | None = None
 
     @property
     def blocking_power_w(self) -> float:

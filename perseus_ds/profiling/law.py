@@ -2,7 +2,7 @@
 
 The sum over a whole run is right, whatever the counter averages. How it divides among the clocks comes from
 measurements of others: power goes with the 1.5th power of the clock, as in the published A100 profile of GPT-3. A GPU
-that waits draws a fifth of its power at the highest clock.
+that waits draws a quarter of its power at the highest clock.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from perseus_ds.profiling.regression import CurveFit
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["power_law"]
+__all__ = ["WAITING", "power_law"]
 
 _EXPONENT = 1.5
-_WAITING = 0.2
+WAITING = (0.25, 0.12)
+"""Power while waiting as a share of the others at the highest clock, and the standard deviation of this share."""
+
 _DOUBT = 0.15
 """Standard deviation of each power, as a share of it."""
 
@@ -35,6 +37,6 @@ def power_law(states: Sequence[tuple[CurveKey, int]], exposed_s: NDArray[np.floa
     shares = np.zeros(len(exposed_s))
     shares[: len(states)] = (clocks_mhz / clocks_mhz.max()) ** _EXPONENT
     waiting, other = len(states), len(states) + 2
-    shares[[waiting, other]] = _WAITING, 1.0
+    shares[[waiting, other]] = WAITING[0], 1.0
     values = shares * energy_j / float(shares @ exposed_s)
     return CurveFit(values, _DOUBT * values, _DOUBT)

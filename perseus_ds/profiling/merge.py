@@ -15,6 +15,9 @@ from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_pro
 
 __all__ = ["merge_profiles"]
 
+_UNCERTAIN = 0.1
+"""Half width of an energy's 95 % interval, as a share of it, from which the log says so."""
+
 
 def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "profile") -> tuple[Profile, float]:
     """Merge the ranks' measurements.
@@ -39,6 +42,10 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
         source = f"{source}, energies by the published power law"
     known = iter(pool([one for one in attributions if one.verdict.explained]))
     sharpened = [next(known) if one.verdict.explained else one for one in attributions]
+    doubts = [_doubt(one) for one in sharpened if one.verdict.explained]
+    if uncertain := [doubt for doubt in doubts if doubt > _UNCERTAIN]:
+        percent = round(100.0 * max(uncertain))
+        log.warning("%s", user_message("energy-uncertain", gpus=len(uncertain), all=len(doubts), percent=percent))
     measured = list(zip(pipelines, sharpened, strict=True))
     per_pipeline: dict[tuple[CurveKey, int], dict[int, list[ProfilePoint]]] = defaultdict(lambda: defaultdict(list))
     shards: dict[tuple[CurveKey, int], int] = defaultdict(int)
@@ -58,11 +65,20 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
     waiting_mhz = mean(one.waiting_mhz for one in attributions)
     # Of each GPU at the same clock.
     blocking_power_w = median(one.blocking_power_w + slope * (waiting_mhz - one.waiting_mhz) for one in attributions)
-    stall_s = median(one.request_stall_s for one in attributions)
+    # Where something lies between any two instructions, no request comes upon one.
+    stalls_s = [one.request_stall_s for one in attributions if one.request_stall_s is not None]
     profile = replace(
-        make_profile(rows, source), waiting_slope_w_per_mhz=slope, waiting_mhz=waiting_mhz, request_stall_s=stall_s
+        make_profile(rows, source),
+        waiting_slope_w_per_mhz=slope,
+        waiting_mhz=waiting_mhz,
+        request_stall_s=median(stalls_s) if stalls_s else 0.0,
     )
     return profile, blocking_power_w
+
+
+def _doubt(attribution: Attribution) -> float:
+    """Return the half width of an energy's interval, as a share of it: mean over all instructions and clocks."""
+    return mean(point.energy_ci_j / point.energy_j for points in attribution.curves.values() for point in points)
 
 
 def _one_stage(mhz: int, points: Sequence[ProfilePoint]) -> ProfilePoint:

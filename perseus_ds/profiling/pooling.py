@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution
-from perseus_ds.profiling.regression import CurveFit, Evidence, matern, posteriors, refit, unit_clocks
+from perseus_ds.profiling.priors import matern, unit_clocks
+from perseus_ds.profiling.regression import CurveFit, Evidence, posteriors, refit
 
 __all__ = ["deviation_covariance", "pool"]
 

@@ -15,28 +15,33 @@ from numpy.typing import NDArray
 
 from perseus_ds.profiling.counter import CounterTrace, counter_trace
 from perseus_ds.profiling.judge import Verdict, judge
-from perseus_ds.profiling.law import power_law
-from perseus_ds.profiling.regression import CurveFit, Evidence, parabolas, regress, unit_clocks
+from perseus_ds.profiling.law import WAITING, power_law
+from perseus_ds.profiling.priors import parabolas, unit_clocks
+from perseus_ds.profiling.regression import CurveFit, Evidence, Expected, regress
 from perseus_ds.profiling.spans import Between, Segment
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.timeline import Timeline
-from perseus_ds.profiling.window import SampledWindow, exposure, find_window
+from perseus_ds.profiling.window import SampledWindow, exposure, find_windows
 
 __all__ = ["CounterReader", "Powers", "TooLittleSeen", "counter_reader", "fit_powers"]
 
 Array = NDArray[np.float64]
 
-# Averages over more than this, or over more than this share of what was seen, are not looked for.
-_LONGEST_S = 4.0
-_LONGEST_SHARE = 0.15
+# Windows that reach back further than this, or than this share of what was seen, are not looked for.
+_LONGEST_S = 6.0
+_LONGEST_SHARE = 0.3
 _BEFORE_S = 1.0
 # How far the window may be off, in periods (width and average: of themselves).
 _STEP = 0.02
 _MOST_STEPS = 3.0
 _REFINEMENTS = 8
 _CLOSE = 0.2
-
-
+# A window that came to reach further by this factor has other increments: they are fitted again, if so many are left.
+_FURTHER = 1.03
+_ROUNDS = 4
+_LEAST = 40
+# Fits whose noise differs by less than this factor explain the counter equally well.
+_ALIKE = 1.05
 # Where less than this share of the increments saw nothing doubtful, doubtful times count too.
 _ENOUGH_SURE = 0.6
 
@@ -96,12 +101,14 @@ class _Seen:
         edges_s: Borders of the segments.
         values: How much of each column's power every segment draws.
         within: The counter.
+        period_s: Its update period.
     """
 
     columns: _Columns
     edges_s: Array
     values: Array
     within: CounterReader
+    period_s: float
 
 
 def counter_reader(
@@ -154,15 +161,15 @@ def fit_powers(
         TooLittleSeen: The counter moved too seldom.
     """
     columns = _columns(did)
-    seen = _Seen(columns, *_shares(did, columns), counter)
+    seen = _Seen(columns, *_shares(did, columns), counter, counter(None).period_s)
     if window is not None:
         return columns.states, _fitted(seen, window, 0)
     if guess is not None and (fitted := _fitted(seen, guess, _REFINEMENTS)).verdict.explained:
         return columns.states, fitted
     longest_s = min(_LONGEST_S, _LONGEST_SHARE * (did[-1].end_s - did[0].begin_s))
     coarse = Timeline(seen.edges_s, seen.values @ parabolas(columns.curves, columns.clock))
-    found = find_window(seen.within(longest_s), coarse, longest_s / seen.within(None).period_s)
-    best = _fitted(seen, found, _REFINEMENTS)
+    windows = find_windows(seen.within(longest_s), coarse, longest_s / seen.period_s)
+    best = _best([_settled(seen, one) for one in windows])
     if best.verdict.explained:
         return columns.states, best
     trace = seen.within(best.window.reach * best.period_s)
@@ -170,15 +177,41 @@ def fit_powers(
     return columns.states, replace(best, fit=power_law(columns.states, exposed_s, float(trace.energy_j.sum())))
 
 
+def _settled(seen: _Seen, window: SampledWindow) -> Powers:
+    """Fit until the increments that count are those of the window that was found."""
+    found = _fitted(seen, window, _REFINEMENTS)
+    for _ in range(_ROUNDS):
+        reached, window = window.reach, found.window
+        if window.reach <= _FURTHER * reached or not _tells(seen, window):
+            break
+        found = _fitted(seen, window, _REFINEMENTS)
+    return found
+
+
+def _tells(seen: _Seen, window: SampledWindow) -> bool:
+    try:
+        trace = seen.within(window.reach * seen.period_s)
+    except TooLittleSeen:
+        return False
+    return len(trace.energy_j) >= _LEAST
+
+
+def _best(fits: Sequence[Powers]) -> Powers:
+    """Return the fit that leaves the least noise; of those that leave the same an explained one of a simple window."""
+    least = min(one.fit.noise for one in fits)
+    alike = [one for one in fits if one.fit.noise <= _ALIKE * least]
+    return min(alike, key=lambda one: (not one.verdict.explained, len(_directions(one.window)), one.fit.noise))
+
+
 def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
     """Regress on the states, and on the window too for so many steps."""
     columns, width = seen.columns, seen.values.shape[1]
-    trace = seen.within(max(window.reach, 2.0) * seen.within(None).period_s)
+    trace = seen.within(max(window.reach, 2.0) * seen.period_s)
     fine = Timeline(seen.edges_s, seen.values)
 
     def result(window: SampledWindow, design: Array) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
-        fit, evidence = regress(design, trace.energy_j, columns.curves, clock)
+        fit, evidence = regress(design, trace.energy_j, columns.curves, clock, Expected(len(columns.states), *WAITING))
         verdict = _verdict(power_of(fit), trace, window)
         return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict)
 

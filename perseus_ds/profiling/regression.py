@@ -12,39 +12,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from perseus_ds.profiling.priors import (
+    LEVELS_DIFFER,
+    VAGUE,
+    Curves,
+    parabolas,
+    prior_covariance,
+    unknown_beforehand,
+)
 
 __all__ = [
     "CONFIDENCE",
     "CurveFit",
     "Evidence",
+    "Expected",
     "Posteriors",
-    "matern",
-    "parabolas",
     "posteriors",
-    "prior_covariance",
     "refit",
     "regress",
-    "unit_clocks",
 ]
 
 Array = NDArray[np.float64]
-Curves = Sequence[NDArray[np.intp]]
 
 # Correlation length as a share of the clock's range; standard deviations, as shares of the value, of the common
 # deviation from the parabola, of each kind's own, and of each point's own.
 _PRIORS = tuple(product((0.2, 0.6), (0.01, 0.05), (0.005, 0.03, 0.2), (0.003, 0.006)))
 _ROUGHLY = ((0.3, 0.03, 0.03, 0.004),)
 _NOISES = np.array([0.6, 0.75, 0.9, 1.0, 1.15, 1.4])
-_VAGUE = 10.0
 _SPREAD = 4.0
 CONFIDENCE = 1.96
 _OUTLIER = 5.0
 _NEVER_OUTLIER = 0.01
 _HELD = 0.03
-_LEVELS_DIFFER = 0.25
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,20 @@ class Evidence:
         )
 
 
+class Expected(NamedTuple):
+    """What is known of one state beforehand.
+
+    Attributes:
+        state: Its column.
+        share: Its value, as a share of the largest one of the curves.
+        sd: Standard deviation of that share.
+    """
+
+    state: int
+    share: float
+    sd: float
+
+
 @dataclass(frozen=True)
 class CurveFit:
     """Values of all states: powers, or durations.
@@ -133,7 +151,9 @@ class Posteriors:
         return CurveFit(mean, np.sqrt(variance), float(weights.sum(axis=0) @ self.noises))
 
 
-def regress(exposure: Array, amounts: Array, curves: Curves, clock: Array) -> tuple[CurveFit, Evidence]:
+def regress(
+    exposure: Array, amounts: Array, curves: Curves, clock: Array, known: Expected | None = None
+) -> tuple[CurveFit, Evidence]:
     """Regress amounts on exposures.
 
     Args:
@@ -141,6 +161,7 @@ def regress(exposure: Array, amounts: Array, curves: Curves, clock: Array) -> tu
         amounts: The measured amounts, shape (n,); their noise is proportional to their size.
         curves: The columns of each curve's states; a state in no curve stands alone.
         clock: Each state's clock, scaled to about 0 … 1, shape (p,).
+        known: What is known of a state beforehand.
 
     Returns:
         Each state's value, and the evidence behind it. States without exposure get a wide interval.
@@ -153,7 +174,23 @@ def regress(exposure: Array, amounts: Array, curves: Curves, clock: Array) -> tu
         away = np.abs(amounts / expected - 1.0)
         kept = away <= max(_OUTLIER * 1.4826 * float(np.median(away)), _NEVER_OUTLIER)
     evidence = _evidence(exposure[kept], amounts[kept], expected[kept], curves, clock)
+    evidence = evidence if known is None else _with_known(evidence, known)
     return refit(evidence), evidence
+
+
+def _with_known(evidence: Evidence, known: Expected) -> Evidence:
+    """Add what is known beforehand, as one more amount."""
+    largest = float(evidence.scale[np.concatenate(evidence.curves)].max())
+    weight = evidence.noise / (known.sd * largest)
+    row = np.zeros(len(evidence.scale))
+    row[known.state], target = weight, weight * known.share * largest
+    return replace(
+        evidence,
+        gram=evidence.gram + np.outer(row, row),
+        moment=evidence.moment + row * target,
+        square=evidence.square + target**2,
+        count=evidence.count + 1,
+    )
 
 
 def _evidence(exposure: Array, amounts: Array, expected: Array, curves: Curves, clock: Array) -> Evidence:
@@ -182,8 +219,8 @@ def _roughly(design: Array, target: Array, curves: Curves, clock: Array) -> Arra
     common = np.zeros((len(clock), 3))
     common[together] = np.vander(clock[together], 3)
     basis = np.column_stack([common, parabolas(curves, clock)])
-    held = np.full(basis.shape[1], _HELD / _VAGUE)
-    held[3 : 3 + 3 * len(curves)] = _HELD / _LEVELS_DIFFER
+    held = np.full(basis.shape[1], _HELD / VAGUE)
+    held[3 : 3 + 3 * len(curves)] = _HELD / LEVELS_DIFFER
     rows = np.vstack([design @ basis, np.diag(held)])
     return basis @ np.linalg.lstsq(rows, np.append(target, np.zeros(len(held))), rcond=None)[0]
 
@@ -196,7 +233,7 @@ def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS) -> 
         priors: Correlation length and the three standard deviations of each.
     """
     curves, clock = evidence.curves, evidence.clock
-    vague = _vague(curves, clock) @ _vague(curves, clock).T
+    vague = unknown_beforehand(curves, clock) @ unknown_beforehand(curves, clock).T
     sizes = np.outer(evidence.scale, evidence.scale)
     found = posteriors(evidence, (sizes * (prior_covariance(curves, clock, *prior) + vague) for prior in priors))
     return found.average(found.scores)
@@ -224,62 +261,3 @@ def posteriors(evidence: Evidence, covariances: Iterable[Array]) -> Posteriors:
         means.append((shrunk * projected) @ spread.T)
         variances.append((sigma2 * shrunk) @ (spread**2).T)
     return Posteriors(np.array(means), np.array(variances), np.array(scores), evidence.noise * _NOISES)
-
-
-def unit_clocks(clocks_mhz: Sequence[int]) -> Array:
-    """Return clocks scaled to 0 ... 1."""
-    clocks = np.array(clocks_mhz, dtype=float)
-    return (clocks - clocks.min()) / max(np.ptp(clocks), 1.0)
-
-
-def parabolas(curves: Curves, clock: Array) -> Array:
-    """Return the basis of one parabola per curve and one constant per lone state, shape (p, b)."""
-    columns = [np.zeros((len(clock), 3)) for _ in curves]
-    for column, states in zip(columns, curves, strict=True):
-        column[states] = np.vander(clock[states], 3)
-    return np.column_stack([*columns, _lone(curves, clock)])
-
-
-def _lone(curves: Curves, clock: Array) -> Array:
-    return np.delete(np.eye(len(clock)), np.concatenate(curves), axis=1)
-
-
-def _vague(curves: Curves, clock: Array) -> Array:
-    """Return what is not known beforehand: the common level, slope and bend, and each level roughly, shape (p, b)."""
-    together = np.concatenate(curves)
-    levels = np.zeros((len(clock), len(curves)))
-    for column, states in enumerate(curves):
-        levels[states, column] = _LEVELS_DIFFER
-    common = np.zeros((len(clock), 3))
-    common[together] = np.vander(clock[together], 3)
-    return np.column_stack([levels, _VAGUE * common, _VAGUE * _lone(curves, clock)])
-
-
-def prior_covariance(curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float) -> Array:
-    """Return how values vary and go together beforehand, as shares of their scale, up to what is not known at all.
-
-    Args:
-        curves: For each curve, the columns of its states.
-        clock: Each state's clock, scaled to about 0 … 1, shape (p,).
-        length: Correlation length, as a share of the clock's range.
-        smooth: Standard deviation of what all curves have in common beyond a parabola.
-        own: Standard deviation of each curve's own smooth part; its slope and bend are as uncertain.
-        free: Standard deviation of each point's own.
-
-    Returns:
-        The covariance, shape (p, p).
-    """
-    alike = matern(clock, length)
-    slopes = np.outer(clock, clock) + np.outer(clock**2, clock**2)
-    covariance = free**2 * np.eye(len(clock))
-    together = np.concatenate(curves)
-    covariance[np.ix_(together, together)] += smooth**2 * alike[np.ix_(together, together)]
-    for states in curves:
-        covariance[np.ix_(states, states)] += own**2 * (alike + slopes)[np.ix_(states, states)]
-    return covariance
-
-
-def matern(clock: Array, length: float) -> Array:
-    """Return the correlation of values at two clocks (Matern kernel, smoothness 5/2), shape (p, p)."""
-    distance = np.abs(clock[:, None] - clock) * np.sqrt(5.0) / length
-    return (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)

@@ -24,8 +24,8 @@ _RUN = 6  # instructions in a row, each at the clock of the one before the last:
 
 def request_stall_s(
     spans: Sequence[Span], changed: Sequence[Change], points: Mapping[CurveKey, Sequence[ProfilePoint]]
-) -> float:
-    """Return the seconds that a working GPU loses with each clock request; 0 where too few requests tell.
+) -> float | None:
+    """Return the seconds that a working GPU loses with each clock request; None where too few requests tell.
 
     Args:
         spans: Work in order of time.
@@ -51,7 +51,7 @@ def request_stall_s(
             loss_s = (length_s - (max(usual_s) + min(usual_s)) / 2.0) / (last - first)
             (up_s if changed[last - 1].mhz > span.frequency_mhz else down_s).append(loss_s)
     told = min(len(up_s), len(down_s)) >= _ENOUGH
-    return max(0.0, (median(up_s) + median(down_s)) / 2.0) if told else 0.0
+    return max(0.0, (median(up_s) + median(down_s)) / 2.0) if told else None
 
 
 def toggling(spans: Sequence[Span]) -> list[tuple[float, float]]:

@@ -11,6 +11,7 @@ from math import inf
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.visits import Settled
 
 __all__ = ["Between", "Change", "Segment", "Span", "changes", "segments", "settled_durations", "spans_of"]
 
@@ -163,10 +164,12 @@ def _activities(spans: Sequence[Span]) -> Iterator[tuple[float, float, CurveKey 
         free_s = max(free_s, span.end_s)
 
 
-def settled_durations(found: Sequence[Segment]) -> list[tuple[CurveKey, int, float]]:
-    """Return curve, MHz and seconds of the instructions under which the clock did not change."""
-    return [
-        (one.what, one.clock_mhz, one.end_s - one.begin_s)
-        for one in found
-        if one.whole and isinstance(one.what, CurveKey)
-    ]
+def settled_durations(found: Sequence[Segment]) -> list[Settled]:
+    """Return the instructions under which the clock did not change."""
+    settled: list[Settled] = []
+    visit, before_mhz = 0, 0
+    for one in found:
+        visit, before_mhz = visit + (one.clock_mhz != before_mhz), one.clock_mhz
+        if one.whole and isinstance(one.what, CurveKey):
+            settled.append(Settled(one.what, one.clock_mhz, one.end_s - one.begin_s, visit))
+    return settled

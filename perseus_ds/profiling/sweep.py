@@ -70,6 +70,11 @@ class Sweep:
         return self._clocks
 
     @property
+    def toggles(self) -> bool:
+        """Whether the latest iteration toggles: a request has to come upon an instruction to tell its cost."""
+        return 0 < self.iterations <= self._toggling
+
+    @property
     def done(self) -> bool:
         """Whether every useful point is known, or no iterations are left."""
         wanted = (state for state, weight in self._weight.items() if weight > 0)

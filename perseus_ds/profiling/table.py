@@ -11,7 +11,7 @@ import csv
 import math
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,6 +91,9 @@ class Profile:
         waiting_slope_w_per_mhz: How much more power a GPU takes for each MHz while it waits.
         waiting_mhz: The clock that the blocking power belongs to.
         request_stall_s: For how long a working GPU stands still for each clock request.
+        switch_tail_share: Share of the clock requests that take far longer than the others to the same clock.
+        switch_tail_s: Their mean additional time, exponentially distributed.
+        switch_latency_s: Usual time from a request to each clock in MHz, where it is known.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
@@ -98,6 +101,9 @@ class Profile:
     waiting_slope_w_per_mhz: float = 0.0
     waiting_mhz: float = 0.0
     request_stall_s: float = 0.0
+    switch_tail_share: float = 0.0
+    switch_tail_s: float = 0.0
+    switch_latency_s: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def stages(self) -> int:

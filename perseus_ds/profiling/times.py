@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from statistics import median_low
 
 import numpy as np
 
-from perseus_ds.profiling.regression import CONFIDENCE, regress, unit_clocks
+from perseus_ds.profiling.priors import unit_clocks
+from perseus_ds.profiling.regression import CONFIDENCE, regress
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
+from perseus_ds.profiling.visits import Settled, at_their_clocks, undisturbed_s
 
 __all__ = ["instruction_times"]
 
 _OUTLIER = 4.0
 _AGREEING = 2
-_UNDISTURBED, _DELAYED = 0.25, 1.1
 
 
 def instruction_times(
-    durations: Iterable[tuple[CurveKey, int, float]],
+    durations: Iterable[Settled],
 ) -> tuple[dict[CurveKey, tuple[ProfilePoint, ...]], dict[tuple[CurveKey, int], int]]:
     """Estimate the duration of each instruction at each clock.
 
@@ -27,14 +27,14 @@ def instruction_times(
     which clock is fastest, at the plan's expense.
 
     Args:
-        durations: Curve, MHz and seconds of each instance.
+        durations: The instances.
 
     Returns:
         Points of each curve by frequency descending, without energies, and the number of instances of each.
     """
     grouped: dict[tuple[CurveKey, int], list[float]] = defaultdict(list)
-    for key, mhz, seconds in durations:
-        grouped[key, mhz].append(seconds)
+    for one in at_their_clocks(durations):
+        grouped[one.key, one.mhz].append(one.seconds)
     if not grouped:
         return {}, {}
     kept = _without_outliers(grouped)
@@ -64,19 +64,13 @@ def instruction_times(
 def _without_outliers(
     grouped: Mapping[tuple[CurveKey, int], list[float]],
 ) -> dict[tuple[CurveKey, int], np.ndarray]:
-    """Drop delayed instances, judged by the spread of all instances of the same curve.
-
-    A late host delays many instances of a clock by far, and hastens none: then the lower quartile is the measure.
-    """
-
-    def measure_s(seconds: list[float]) -> float:
-        usual_s, least_s = median_low(seconds), float(np.quantile(seconds, _UNDISTURBED, method="lower"))
-        return usual_s if usual_s <= _DELAYED * least_s else least_s
-
+    """Drop delayed instances, judged by the spread of all instances of the same curve."""
     kept: dict[tuple[CurveKey, int], np.ndarray] = {}
     for key in {key for key, _ in grouped}:
         rest = {
-            state: np.array(seconds) / measure_s(seconds) - 1.0 for state, seconds in grouped.items() if state[0] == key
+            state: np.array(seconds) / undisturbed_s(seconds) - 1.0
+            for state, seconds in grouped.items()
+            if state[0] == key
         }
         # Each measure itself says nothing of the spread.
         away = np.sort(np.abs(np.concatenate(list(rest.values()))))[len(rest) :]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perseus_ds.profiling.counter import CounterTrace
 from perseus_ds.profiling.timeline import Timeline
 
-__all__ = ["FULL_PERIOD", "SampledWindow", "exposure", "find_window"]
+__all__ = ["FULL_PERIOD", "SampledWindow", "exposure", "find_windows"]
 
 Array = NDArray[np.float64]
 
@@ -31,6 +31,8 @@ _FADED = 4.0
 _EVIDENCE = 12.0
 # Where the noise of an increment comes out larger by this exponent half, moving the window will not mend it.
 _HOPELESS = 1.0
+# Likewise, where parabolas do not decide between two windows: the powers of all clocks do.
+_OPEN = 1.0
 # A step that explains less more than this is none: along a valley there is no end of them.
 _GAIN = 0.02
 
@@ -78,8 +80,8 @@ def exposure(timeline: Timeline, trace: CounterTrace, window: SampledWindow) -> 
     return summed[trace.last] - summed[trace.first]
 
 
-def find_window(trace: CounterTrace, timeline: Timeline, longest: float = 0.0) -> SampledWindow:
-    """Find the sampled window under which the increments fit the timeline best.
+def find_windows(trace: CounterTrace, timeline: Timeline, longest: float = 0.0) -> list[SampledWindow]:
+    """Find the sampled windows under which the increments fit the timeline.
 
     Args:
         trace: The increments.
@@ -88,7 +90,8 @@ def find_window(trace: CounterTrace, timeline: Timeline, longest: float = 0.0) -
             saw anything unknown within it. 0: no averages are tried.
 
     Returns:
-        The window; a simpler one unless another explains the increments clearly better.
+        The best one of each form that may be right, the best first; averages only where they explain the increments
+        clearly better than a simple window does.
     """
     known: dict[SampledWindow, float] = {}
 
@@ -115,11 +118,11 @@ def find_window(trace: CounterTrace, timeline: Timeline, longest: float = 0.0) -
     fading = refined(_averages(True), hopeless)
     either = min(flat, fading, key=score)
     mixed = [replace(either, average=a * either.reach, decay=b * either.reach) for a in _MIXED for b in _MIXED]
-    chosen = simple
-    for one in (flat, fading, refined(mixed, score(either) + _HOPELESS * len(trace.energy_j))):
-        if score(one) < score(chosen) - _EVIDENCE:
-            chosen = one
-    return chosen
+    both = refined(mixed, score(either) + _HOPELESS * len(trace.energy_j))
+    others = [one for one in (flat, fading, both) if score(one) < score(simple) - _EVIDENCE]
+    least = min(map(score, [simple, *others]))
+    open_ones = [one for one in (simple, *others) if score(one) < least + _OPEN * len(trace.energy_j)]
+    return sorted(open_ones, key=score)
 
 
 def _sampled(longest: float) -> Iterator[SampledWindow]:

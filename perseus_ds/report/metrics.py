@@ -21,7 +21,12 @@ METRICS = {
     "late_switches": "Clock switches in the latest iteration that came after the first 3 % of their instruction.",
     "throttled_seconds": "Time of GPU throttling in the latest iteration, all GPUs of the job.",
 }
-"""Name and meaning of every metric; on Prometheus all are gauges with the prefix ``perseus_ds_``."""
+"""Name and meaning of every metric; on Prometheus all are gauges with the prefix ``perseus_ds_``.
+
+Besides these, ``forward_energy_joules`` and the like come with each split of the energy.
+"""
+_MEANINGS = {**METRICS, "iteration": "Latest training iteration."}
+_BY_KIND = "Energy of the latest split by kind, one iteration of one pipeline."
 
 
 class Sink(Protocol):
@@ -49,7 +54,7 @@ class PrometheusTextfile:
         lines = []
         for name, value in {"iteration": iteration, **values}.items():
             lines += [
-                f"# HELP perseus_ds_{name} {METRICS.get(name, 'Latest training iteration.')}",
+                f"# HELP perseus_ds_{name} {_MEANINGS.get(name, _BY_KIND)}",
                 f"# TYPE perseus_ds_{name} gauge",
                 f"perseus_ds_{name}{{{self._labels}}} {value:.9g}",
             ]

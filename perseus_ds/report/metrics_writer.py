@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from perseus_ds.console import log
-from perseus_ds.coordination.events import Event, IterationBegan, PlansAdopted, RoundHeard
+from perseus_ds.coordination.events import EnergySplitKnown, Event, IterationBegan, PlansAdopted, RoundHeard
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.plan_table import PlanTable
 from perseus_ds.messages import user_message
@@ -34,6 +34,7 @@ class MetricsWriter:
         self._baseline_j = baseline_j
         self._baseline: set[int] = set()
         self._energies_j: deque[float] = deque(maxlen=_KEPT)
+        self._by_kind: dict[str, float] = {}
 
     def __call__(self, event: Event) -> None:
         """Handle an event."""
@@ -44,6 +45,8 @@ class MetricsWriter:
                 # Iterations have become more, or less, work: the baseline is that much more.
                 self._baseline_j *= table.max_energy_j / replaced.max_energy_j
                 self._energies_j.clear()
+            case EnergySplitKnown(energies_j=energies_j):
+                self._by_kind = {f"{kind}_energy_joules": energy_j for kind, energy_j in energies_j.items()}
             case RoundHeard():
                 self._round_heard(event)
             case _:
@@ -64,5 +67,6 @@ class MetricsWriter:
                 **measured_values(round_result, switches, self._baseline_j),
                 "plan_time_seconds": max((plan.time_s for plan in event.plans), default=0.0),
                 "t_prime_seconds": event.t_prime_s,
+                **self._by_kind,
             },
         )

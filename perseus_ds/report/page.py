@@ -93,6 +93,7 @@ def _cards(data: RunData) -> str:
         _card("profiling_iterations", summary["profiling_iterations"], str, "iterations spent on profiling"),
         _card("switches_per_iteration", summary["switches_per_iteration"], one_digit, "clock switches per iteration"),
         _card("late_switches", summary["late_switches"], "{:.0f}".format, "late clock switches, total"),
+        _card("share_at_clock", summary.get("share_at_clock"), "{:.1%}".format, "of an instruction at its clock"),
     ]
     missing = "" if summary["measured"] else "<p>No plan was active for long enough to measure it.</p>"
     return f'<div class="cards">{"".join(cards)}</div>{missing}'

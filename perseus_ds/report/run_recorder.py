@@ -117,7 +117,8 @@ class RunRecorder:
         per_pipeline = 1 / self._topology.pipelines
         switches = float(heard.field("switches").sum()) * per_pipeline
         late_switches = float(heard.field("late_switches").sum())
-        self._stats.measured(iteration, heard.iteration_time_s, switches, late_switches)
+        share_at_clock = float(heard.field("share_at_clock").min())
+        self._stats.measured(iteration, heard.iteration_time_s, switches, late_switches, share_at_clock)
         self._stats.energy(iteration - 1, heard.pipeline_energy_j)
         if refreshed := self._stats.refreshed(iteration - 1):
             self._event("baseline", iteration - 1, **refreshed)

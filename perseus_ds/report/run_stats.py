@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -73,6 +74,7 @@ class _Iteration:
     energy_j: float | None = None
     switches: float = 0.0
     late_switches: float = 0.0
+    share_at_clock: float = math.nan
 
 
 @dataclass
@@ -103,10 +105,13 @@ class RunStats:
             oldest = next(planned, None) or next(number for number, row in self._rows.items() if row.phase is phase)
             self._forgotten_late_switches += self._rows.pop(oldest).late_switches
 
-    def measured(self, iteration: int, time_s: float, switches: float, late_switches: float) -> None:
-        """Record an iteration's time and clock switches (all ranks of a pipeline)."""
+    def measured(
+        self, iteration: int, time_s: float, switches: float, late_switches: float, share_at_clock: float = math.nan
+    ) -> None:
+        """Record an iteration's time, clock switches (all ranks of a pipeline), and share at the planned clock."""
         if row := self._rows.get(iteration):
-            row.time_s, row.switches, row.late_switches = time_s, switches, late_switches
+            row.time_s, row.switches = time_s, switches
+            row.late_switches, row.share_at_clock = late_switches, share_at_clock
 
     def energy(self, iteration: int, energy_j: float) -> None:
         """Record an iteration's energy, of one pipeline."""
@@ -244,6 +249,7 @@ class RunStats:
         """
         baseline, measured = self.baseline, self.typical(Phase.ENFORCING)
         enforced = [row for row in self._rows.values() if row.phase is Phase.ENFORCING and row.time_s is not None]
+        shares = [row.share_at_clock for row in enforced if not math.isnan(row.share_at_clock)]
         saving = slowdown = None
         if baseline is not None and measured is not None:
             saving = 1.0 - measured.energy_j / baseline.energy_j
@@ -259,6 +265,7 @@ class RunStats:
             "profiling_iterations": self.count(Phase.PROFILING),
             "switches_per_iteration": _mean(row.switches for row in enforced),
             "late_switches": self._forgotten_late_switches + sum(row.late_switches for row in enforced),
+            "share_at_clock": median(shares) if shares else None,
             "stragglers": [vars(straggler) for straggler in self.stragglers],
         }
 

@@ -22,6 +22,7 @@ from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError, one_line
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.profiling.latencies import DELAYS
 from perseus_ds.profiling.table import Profile, read_profile
 from perseus_ds.report.typical import typical_energies_j
 
@@ -94,7 +95,9 @@ class RunData:
         if not self.traces:
             return None
         power_w, gpus = self.frontier["blocking_power_w"], self.frontier["gpus_per_stage"]
-        profile = replace(self.profile, request_stall_s=float(self.frontier.get("request_stall_s", 0.0)))
+        delays = {name: float(self.frontier.get(name, 0.0)) for name in DELAYS}
+        latency_s = {int(mhz): float(one_s) for mhz, one_s in self.frontier.get("switch_latency_s", {}).items()}
+        profile = replace(self.profile, **delays, switch_latency_s=latency_s)
         return observed_problem(self.traces, profile, power_w, gpus)
 
     @cached_property
@@ -109,7 +112,7 @@ class RunData:
         return replace(plan, energy_j=self.planned["energy_j"])  # which counts each wait at the clock that it runs at
 
     def confidence(self, quantity: str) -> Interval | None:
-        """Return the interval of a change from baseline to plan, by bootstrap of mean energies or median times.
+        """Return the interval of a change from baseline to plan: Welch's of mean energies, a bootstrap of median times.
 
         Args:
             quantity: ``"energy_j"`` for the saving, ``"iteration_time_s"`` for the slowdown.
@@ -117,12 +120,11 @@ class RunData:
         before, after = self._steady("baseline", quantity), self._steady("enforcing", quantity)
         if len(before) < 2 or len(after) < 2:
             return None
+        if quantity == "energy_j":
+            return _saving_interval(before, after)
         random = np.random.default_rng(0)
-        middle = np.mean if quantity == "energy_j" else np.median
-        middles = [middle(random.choice(values, (_RESAMPLES, len(values))), axis=1) for values in (before, after)]
-        ratio = middles[1] / middles[0]
-        change = 1.0 - ratio if quantity == "energy_j" else ratio - 1.0
-        low, high = np.quantile(change, (0.025, 0.975)).tolist()
+        medians = [np.median(random.choice(values, (_RESAMPLES, len(values))), axis=1) for values in (before, after)]
+        low, high = np.quantile(medians[1] / medians[0] - 1.0, (0.025, 0.975)).tolist()
         return Interval(low, high)
 
     def savings(self) -> list[SavingPoint]:
@@ -146,6 +148,21 @@ class RunData:
             return np.array(typical_energies_j((row["iteration_time_s"], row["energy_j"]) for row in rows))
         values = [row[quantity] for row in rows]
         return np.array([value for value in values if value is not None and value == value])
+
+
+def _saving_interval(before_j: np.ndarray, after_j: np.ndarray) -> Interval:
+    """Return the interval of the saving from a few energies of each: a bootstrap of six values would be too narrow.
+
+    Source: Welch, Biometrika 34 (1947), on the logarithm of the ratio.
+    """
+    from scipy.stats import t as student
+
+    errors = np.array([values.std(ddof=1) / (values.mean() * math.sqrt(len(values))) for values in (before_j, after_j)])
+    error = math.hypot(*errors)
+    degrees = error**4 / max(1e-300, float((errors**4 / [len(before_j) - 1, len(after_j) - 1]).sum()))
+    half_width = float(student.ppf(0.975, max(1.0, degrees))) * error
+    ratio = after_j.mean() / before_j.mean()
+    return Interval(float(1.0 - ratio * math.exp(half_width)), float(1.0 - ratio * math.exp(-half_width)))
 
 
 def read_run(path: str | Path) -> RunData:

@@ -23,10 +23,11 @@ from perseus_ds.coordination.plan_channel import PlanChannel
 from perseus_ds.coordination.rejoin import RejoinTerms
 from perseus_ds.coordination.resume import Hardware, ResumeData, depends_on, group_pipelines, look_up
 from perseus_ds.coordination.rounds import condense, condensed_width
-from perseus_ds.frontier.kernels import compile_isolated
+from perseus_ds.frontier.kernels import compile_isolated, load_path_kernel
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.clocks import USUAL_JITTER
 from perseus_ds.pipeline.events import Topology
+from perseus_ds.report.energy_file import EnergyFile
 from perseus_ds.report.event_log import JobLog, RankLog
 from perseus_ds.report.metrics_writer import MetricsWriter
 from perseus_ds.report.run_recorder import RunRecorder
@@ -37,6 +38,7 @@ from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.runtime.rank_gpu import RankGpu
 from perseus_ds.runtime.request_executor import RequestExecutor
 from perseus_ds.runtime.session import RankSession, Subscriber
+from perseus_ds.worker_process import WorkerProcess
 
 __all__ = ["attach"]
 
@@ -55,6 +57,7 @@ def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -
     Raises:
         PerseusError: This or another rank failed; then no rank attaches.
     """
+    load_path_kernel()  # before anything is measured
     stages = topology.stages
     make_bus = partial(Bus, topology, config.bus_timeout_s, partial(condense, stages=stages), condensed_width(stages))
     bus = make_bus()
@@ -74,12 +77,13 @@ def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -
 
     known, baseline = bus.broadcast(know).result(config.bus_timeout_s)
     subscribers: list[Subscriber] = [RankLog(topology)]
-    coordinator, orders = None, OrderBox()
+    worker, coordinator, orders = WorkerProcess(), None, OrderBox()
     if (directory := opened.directory) is not None:
         jitter_s = USUAL_JITTER * median(one.switch_latency_s for one in opened.hardware)
-        coordinator = Coordinator(config, topology, directory, depends, found, groups, jitter_s)
+        coordinator = Coordinator(config, topology, directory, depends, found, groups, jitter_s, worker.call)
         orders = OrderBox(ControlFile(directory.path / CONTROL_FILE, pipelines))
         subscribers += [JobLog(config), RunRecorder(config, topology, directory, opened.gpu.describe(), baseline)]
+        subscribers.append(EnergyFile(directory))
         _greet(opened, topology, directory, known, resumes=baseline is not None)
     # Every node's kernels are there, on everybody's bulk channel, before the profile is.
     bus.gather(compile_isolated if os.environ.get("LOCAL_RANK", "0") == "0" else lambda: None)
@@ -89,8 +93,9 @@ def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -
     controller = PhaseController(config, pipelines, stages, opened.sets_clocks, known)
 
     def make_executor(bus: Bus, core: PhaseController, meter: RankMeter) -> RequestExecutor:
-        channel = PlanChannel(bus, coordinator, topology.world_size, core.version)
-        return RequestExecutor(config, channel, meter, _shared_latency_s(opened.hardware, topology))
+        channel = PlanChannel(bus, coordinator, topology.world_size, core.version, worker.call)
+        latency_s = _shared_latency_s(opened.hardware, topology)
+        return RequestExecutor(config, channel, meter, latency_s, worker)
 
     comeback = Comeback(_rejoin_terms(config, topology.world_size, make_bus, coordinator, look), make_executor)
     executor = make_executor(bus, controller, meter)

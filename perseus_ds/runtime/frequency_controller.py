@@ -1,9 +1,9 @@
 """Asks for each instruction's clock ahead, so that it is there when the device begins the instruction.
 
 A clock arrives one switch latency after its request. The begins of earlier iterations with the same clocks tell when
-the next instructions begin, waits included. At each begin, requests go to the clock keeper for everything that it has
-to ask for before the next begin; the keeper asks at the right moment. Where nothing is known of the begins, a clock
-is asked for as soon as the device has ended the instruction before.
+the next instructions begin, waits included; before there are any, the plan tells. At each begin, requests go to the
+clock keeper for everything that it has to ask for before the next begin; the keeper asks at the right moment. Where
+nothing is known of the begins, a clock is asked for as soon as the device has ended the instruction before.
 
 The host may be many instructions ahead. Every call therefore carries the token of the iteration that the device, not
 the host, has reached. An iteration's clocks hold from its first instruction to its last, wherever the host is.

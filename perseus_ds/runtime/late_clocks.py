@@ -1,24 +1,26 @@
-"""Clocks that came late: how many, and what instructions would have taken had theirs come in time.
+"""Clocks that came late: how many, for how long, and what instructions would have taken had theirs come in time.
 
-With new clocks nobody knows yet when instructions begin. Each clock is then asked for where the instruction before
-ends, and the first part of every instruction runs at another clock. That is no slow GPU.
+Where nobody knows yet when instructions begin, each clock is asked for as the instruction before ends. The first part
+of every instruction then runs at another clock. That is no slow GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
-from math import inf
+from math import inf, nan
+from statistics import median
 
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.runtime.measurement import instructions_of
 
-__all__ = ["late_switches", "times_at_clock"]
+__all__ = ["late_switches", "share_at_clock", "times_at_clock"]
 
 _TOLERANCE_S = 1e-3
 _TOLERANCE = 0.03
+_LONG_S = 0.020
 
 Latency = Callable[[int], float]
 Expected = Callable[[Operation, int], float]
@@ -37,6 +39,30 @@ def late_switches(iteration: RecordedIteration, latency_s: Latency) -> int:
             late_s = requested_s + latency_s(timed.frequency_mhz) - iteration.begin_s - timed.begin_s
             late += late_s > max(_TOLERANCE_S, _TOLERANCE * timed.duration_s)
     return late
+
+
+def share_at_clock(iteration: RecordedIteration, latency_s: Latency) -> float:
+    """Return the share of its time that an instruction of an iteration ran at its planned clock: the median.
+
+    Instructions of 20 ms or less do not count: a clock takes about as long. NaN if there are no others.
+
+    Args:
+        iteration: The operations and the times of their clock requests.
+        latency_s: Time from a request to a clock in MHz.
+    """
+    instructions = instructions_of(iteration)
+    spans = list(pairwise(_clocks(iteration, instructions, latency_s)))
+    shares = [
+        sum(
+            max(0.0, min(until_s, timed.end_s) - max(from_s, timed.begin_s))
+            for (from_s, mhz), (until_s, _) in spans
+            if mhz == timed.frequency_mhz
+        )
+        / timed.duration_s
+        for timed in instructions
+        if timed.duration_s > _LONG_S
+    ]
+    return median(shares) if shares else nan
 
 
 def times_at_clock(iteration: RecordedIteration, latency_s: Latency, expected_s: Expected) -> list[float]:

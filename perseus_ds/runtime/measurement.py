@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import itemgetter
@@ -95,10 +96,13 @@ class Measurements:
             clocks: Of the iteration.
 
         Returns:
-            Median seconds from an iteration's begin; empty without such an iteration, or without planned clocks.
+            Median seconds from an iteration's begin; empty without such an iteration, or without planned clocks. All
+            are 0 where each clock is asked for early.
         """
         if not clocks.changes:
             return ()
+        if clocks.asks_early:
+            return (0.0,) * len(clocks.planned_mhz)
         alike: list[tuple[float, ...]] = []
         # Where a power is followed, plans alternate: the latest alike need not be the latest.
         for number in sorted(self._begins, reverse=True)[:KEPT_ITERATIONS]:
@@ -114,6 +118,17 @@ class Measurements:
         between = [iteration for iteration in self._evaluations if iteration.begin_s >= begin_s]
         in_order = sorted([*training, *between], key=lambda iteration: iteration.begin_s)
         return [span for iteration in in_order for span in spans_of(iteration, stage)]
+
+    def latest_spans(self, stage: int) -> tuple[list[Span], int]:
+        """Return the work of the iterations since the last evaluation, in order of time, and how many these are.
+
+        Those that the energy counter has not come to yet are left out.
+        """
+        since_s = max((one.end_s for one in self._evaluations), default=-math.inf)
+        until_s = self.samples[-1][0] if self.samples else -math.inf
+        latest = [one for one in self._recorded.values() if since_s <= one.begin_s and one.end_s <= until_s]
+        latest.sort(key=lambda one: one.begin_s)
+        return [span for one in latest for span in spans_of(one, stage)], len(latest)
 
     def forget_before(self, iteration: int) -> None:
         """Drop old data: a training of weeks must not fill the memory."""

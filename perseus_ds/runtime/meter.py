@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+
 from perseus_ds.coordination.plan_table import PlanTable
 from perseus_ds.coordination.stage_condition import Health, Timed, health
 from perseus_ds.messages import PerseusError
@@ -9,7 +12,7 @@ from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.recorder import Recorder
 from perseus_ds.runtime.frequency_controller import FrequencyController
-from perseus_ds.runtime.late_clocks import late_switches, times_at_clock
+from perseus_ds.runtime.late_clocks import late_switches, share_at_clock, times_at_clock
 from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, curve_key, instructions_of
 from perseus_ds.runtime.rank_gpu import RankGpu
 
@@ -29,6 +32,7 @@ class RankMeter:
         measurements: All measurements so far.
         switches: Clock switches requested in the latest iteration.
         late_switches: Late ones among those read by the latest ``collect``: they came after their instruction began.
+        share_at_clock: Of the latest iteration read: the median share of an instruction's time at its planned clock.
     """
 
     def __init__(self, gpu: RankGpu, topology: Topology) -> None:
@@ -37,6 +41,7 @@ class RankMeter:
         self.measurements = Measurements()
         self.switches = 0
         self.late_switches = 0
+        self.share_at_clock = math.nan
         self._held_mhz = 0
         frequencies = FrequencyController(gpu.set_mhz, gpu.latency_s)
         self._recorder = Recorder(
@@ -56,17 +61,26 @@ class RankMeter:
         self.gpu.iteration_begins(None)
         self._recorder.iteration_begin(self.gpu.default_clocks)
 
-    def iteration_begins(self, number: int, begin_s: float, clocks: IterationClocks) -> None:
+    def iteration_begins(
+        self,
+        number: int,
+        begin_s: float,
+        clocks: IterationClocks,
+        planned_begins_s: Callable[[], Sequence[float]] = tuple,
+    ) -> None:
         """Begin a training iteration; its clocks are requested as the device reaches them.
 
         Args:
             number: Counted from 0.
             begin_s: On ``time.monotonic()``.
             clocks: Planned clocks.
+            planned_begins_s: Tells when its instructions begin, from any time on; asked where no iteration has had
+                these clocks yet.
         """
         self._training = (number, begin_s)
         self.switches = clocks.switches
-        self._recorder.iteration_begin(clocks, number, self.measurements.expected_begins_s(clocks))
+        expected_s = self.measurements.expected_begins_s(clocks) or planned_begins_s()
+        self._recorder.iteration_begin(clocks, number, expected_s)
 
     def operation_begin(self, operation: Operation) -> None:
         """Mark the operation's begin."""
@@ -96,6 +110,7 @@ class RankMeter:
             if finished.training:
                 self.measurements.recorded(finished)
                 self.late_switches += late_switches(finished, self.gpu.latency_s)
+                self.share_at_clock = share_at_clock(finished, self.gpu.latency_s)
             else:
                 self.measurements.evaluated(finished)
         if (latest := self.measurements.latest()) and not instructions_of(latest):

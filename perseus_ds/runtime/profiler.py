@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from perseus_ds.config import ProfilingConfig
 from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
-from perseus_ds.profiling.energy import Attribution
+from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.sweep import Sweep
-from perseus_ds.profiling.worker import AttributionWorker
-from perseus_ds.runtime.measurement import Measurements, curve_key
+from perseus_ds.profiling.window import SampledWindow
+from perseus_ds.runtime.measurement import Measurements
+from perseus_ds.worker_process import Call, call_here
 
 __all__ = ["Profiler"]
 
@@ -21,42 +21,35 @@ class Profiler:
     """The sweep of one rank, and the estimates that steer it.
 
     Args:
-        config: Mode and bounds of the sweep.
         topology: Position of this rank.
         measurements: The rank adds to them during the training.
         trace: The median baseline iteration.
-        clocks_mhz: Supported clocks, descending.
+        sweep: Chooses the clocks.
         switch_latency_s: From a clock request to the new clock, the same on the tensor-parallel ranks of a stage.
-        instruction_s: Rough mean duration of an instruction at the highest clock, the same on all ranks.
         first_iteration: First usable one: after the warm-up.
+        call: Makes the attribution.
     """
 
     def __init__(
         self,
-        config: ProfilingConfig,
         topology: Topology,
         measurements: Measurements,
         trace: StageTrace,
-        clocks_mhz: tuple[int, ...],
+        sweep: Sweep,
         switch_latency_s: float,
-        instruction_s: float,
         first_iteration: int,
+        call: Call = call_here,
     ) -> None:
         self._topology = topology
         self._measurements = measurements
         self._trace = trace
+        self._sweep = sweep
         self._switch_latency_s = switch_latency_s
         self._first_iteration = first_iteration
+        self._call = call
+        self._guess: SampledWindow | None = None
         self._estimating: Future[Attribution] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="perseus_ds-profiler")
-        self._worker = AttributionWorker()
-        self._sweep = Sweep(
-            [curve_key(topology.stage, one.operation) for one in trace.operations if one.operation.kind.is_instruction],
-            clocks_mhz,
-            config,
-            settle_s=switch_latency_s,
-            instruction_s=instruction_s,
-        )
 
     @property
     def done(self) -> bool:
@@ -80,9 +73,9 @@ class Profiler:
             self._estimating = None
         # Tensor-parallel ranks run each clock together: what each estimates on its own must not part them.
         if self._estimating is None and self._sweep.iterations and self._topology.shard_size == 1:
-            self._estimating = self._thread.submit(self._attribute)
+            self._estimating = self._thread.submit(self._attribute, self._guess)
         clocks_mhz = self._sweep.next_frequencies()
-        return IterationClocks(clocks_mhz[-1], clocks_mhz)
+        return IterationClocks(clocks_mhz[-1], clocks_mhz, asks_early=self._sweep.toggles)
 
     def report(self) -> StageReport:
         """Return the profile. Takes up to seconds: call it off the trainer thread.
@@ -90,12 +83,15 @@ class Profiler:
         Raises:
             PerseusError: The energy counter did not move.
         """
-        attribution = self._thread.submit(self._attribute).result()
+        # While there was little to see, a wrong window may have fitted.
+        attribution = self._thread.submit(self._attribute, None).result()
         self._thread.shutdown(wait=False)
-        self._worker.close()
         return StageReport(self._topology, self._trace, attribution)
 
-    def _attribute(self) -> Attribution:
+    def _attribute(self, guess: SampledWindow | None) -> Attribution:
         spans = self._measurements.spans(self._first_iteration, self._topology.stage)
-        measured = self._measurements
-        return self._worker.attribute(spans, measured.samples, self._switch_latency_s, measured.readings)
+        measured, latency_s = self._measurements, self._switch_latency_s
+        question = spans, list(measured.samples), latency_s, None, list(measured.readings), guess
+        found: Attribution = self._call(attribute, *question)
+        self._guess = found.window if found.verdict.explained else None
+        return found

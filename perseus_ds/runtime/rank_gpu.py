@@ -129,6 +129,11 @@ class RankGpu:
         """Standard deviation of ``latency_s``, as seen on this GPU; at first a usual one."""
         return self._statistics.jitter_s(USUAL_JITTER * self._keeper.info.calibration.switch_latency_s)
 
+    @property
+    def unheld_latencies_s(self) -> dict[int, tuple[float, ...]]:
+        """Latest times from a request to a clock, by clock in MHz, while no limit held the GPU."""
+        return {mhz: tuple(latencies_s) for mhz, latencies_s in self._statistics.unheld_s.items()}
+
     def watch_calmly(self, iteration_s: float) -> None:
         """Read counter and clocks less often: enough for the energy of whole iterations.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,9 +20,11 @@ from perseus_ds.coordination.requests import (
 )
 from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.pipeline.trace import StageTrace
-from perseus_ds.runtime.measurement import KEPT_ITERATIONS
+from perseus_ds.profiling.sweep import Sweep
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS, curve_key
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.runtime.profiler import Profiler
+from perseus_ds.worker_process import WorkerProcess, call_here
 
 __all__ = ["RequestExecutor"]
 
@@ -35,16 +38,28 @@ class RequestExecutor:
         meter: Source of the measurements.
         switch_latency_s: From a clock request to the new clock on the slowest GPU that shares this one's
             instructions.
+        worker: Makes the heavy calls; None: they are made here.
 
     Attributes:
         channel: As given.
         profiler: The sweep; None before profiling begins.
+        call: Makes the heavy calls.
+        switch_latency_s: As given.
     """
 
-    def __init__(self, config: Config, channel: PlanChannel, meter: RankMeter, switch_latency_s: float) -> None:
+    def __init__(
+        self,
+        config: Config,
+        channel: PlanChannel,
+        meter: RankMeter,
+        switch_latency_s: float,
+        worker: WorkerProcess | None = None,
+    ) -> None:
         self._config = config
         self._meter = meter
-        self._switch_latency_s = switch_latency_s
+        self.switch_latency_s = switch_latency_s
+        self.call = call_here if worker is None else worker.call
+        self._worker = worker
         self.channel = channel
         self.profiler: Profiler | None = None
 
@@ -61,7 +76,9 @@ class RequestExecutor:
                 self.profiler = self._make_profiler(least_iteration_s, baseline_begin)
             case SolveProfile(version):
                 assert self.profiler is not None, "profiling comes before solving"
-                ask(version, Coordinator.solve, partial(_report, self.profiler, self._meter.gpu.switch_jitter_s))
+                gpu = self._meter.gpu
+                report = partial(_report, self.profiler, gpu.switch_jitter_s, gpu.unheld_latencies_s)
+                ask(version, Coordinator.solve, report)
             case ResumePlans(version):
                 ask(version, lambda coordinator, _: coordinator.resume())
             case SolveStragglers(version, missing):
@@ -72,6 +89,11 @@ class RequestExecutor:
                 trace = self._recent_trace(iteration)  # now: the iterations may be forgotten by the bus's turn
                 ask(version, Coordinator.retrace, partial(lambda *mine: mine, self._meter.topology, trace))
 
+    def close(self) -> None:
+        """End the process of the heavy calls."""
+        if self._worker is not None:
+            self._worker.close()
+
     def _make_profiler(self, least_iteration_s: float, first: int) -> Profiler:
         """Return the sweep. Ranks that share instructions must choose alike, so its inputs are agreed values."""
         topology = self._meter.topology
@@ -79,16 +101,15 @@ class RequestExecutor:
         trace = self._meter.measurements.trace(baseline, topology.stage, topology.pipeline)
         instructions = sum(timed.operation.kind.is_instruction for timed in trace.operations)
         slots = instructions + 2 * (topology.stages - 1)  # of 1F1B, roughly those of any schedule
-        return Profiler(
-            self._config.profiling,
-            topology,
-            self._meter.measurements,
-            trace,
+        latency_s = self.switch_latency_s
+        sweep = Sweep(
+            [curve_key(topology.stage, one.operation) for one in trace.operations if one.operation.kind.is_instruction],
             self._meter.gpu.clocks_mhz,
-            self._switch_latency_s,
-            least_iteration_s / slots,
-            first,
+            self._config.profiling,
+            settle_s=latency_s,
+            instruction_s=least_iteration_s / slots,
         )
+        return Profiler(topology, self._meter.measurements, trace, sweep, latency_s, first, self.call)
 
     def _recent_trace(self, iteration: int) -> StageTrace:
         """Return the median trace of the iterations just before this one; the last may still be unknown."""
@@ -98,6 +119,6 @@ class RequestExecutor:
         return self._meter.measurements.trace(recent, topology.stage, topology.pipeline)
 
 
-def _report(profiler: Profiler, switch_jitter_s: float) -> StageReport:
-    """Return the profile and the jitter of the clocks."""
-    return replace(profiler.report(), switch_jitter_s=switch_jitter_s)
+def _report(profiler: Profiler, switch_jitter_s: float, latencies_s: Mapping[int, Sequence[float]]) -> StageReport:
+    """Return the profile, the jitter of the clocks, and their latencies."""
+    return replace(profiler.report(), switch_jitter_s=switch_jitter_s, latencies_s=latencies_s)

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +40,15 @@ from perseus_ds.messages import PerseusError, one_line
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.runtime.comeback import Comeback
+from perseus_ds.runtime.energy_split import EnergySplit
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.runtime.request_executor import RequestExecutor
 
 __all__ = ["RankSession", "Subscriber"]
 
 _BUS_IS_SILENT = ("failed-elsewhere", "round-overdue")
+# So many iterations of the first plan have their switches timed; then the GPU is read calmly.
+_TIMING = 12
 
 Subscriber = Callable[[Event], None]
 """Receives every event, in order, on the trainer thread; must not wait."""
@@ -86,11 +90,13 @@ class RankSession:
         self._orders = orders
         self._subscribers = subscribers
         self._comeback = comeback
+        self._energy_split = EnergySplit(config.report.energy_every, executor.switch_latency_s, executor.call)
         self._iteration = -1
         self._first = 0
         self._round: Future[np.ndarray] | None = None
         self._waited_s = 0.0
         self._sent: Order | None = None
+        self._calm_at = -1
 
     def place(self, order: Order) -> None:
         """Send an order to all ranks with one of the next rounds."""
@@ -122,6 +128,7 @@ class RankSession:
         status = self._status()
         decision = self._controller.decide(IterationInput(self._iteration, microbatches, round_result, arrived))
         self._emit(*decision.events)
+        self._emit(*self._energy_split.begins(self._iteration, decision.phase, self._bus, self._meter))
         self._act(decision, status, now_s)
 
     def begin_alone(self) -> None:
@@ -172,6 +179,7 @@ class RankSession:
         self._bus.close()
         if self._comeback is not None:
             self._comeback.close()
+        self._executor.close()
         self._emit(JobEnded(self._controller.phase, clocks.to_json()))
 
     def _comes_back(self, comeback: Comeback) -> bool:
@@ -220,6 +228,7 @@ class RankSession:
             profiled=float(profiler is not None and profiler.done),
             switches=meter.switches,
             late_switches=meter.late_switches,
+            share_at_clock=meter.share_at_clock,
             waited_s=self._waited_s,
             keeperless=float(not meter.gpu.has_keeper),
             slowdown=health.slowdown,
@@ -244,10 +253,20 @@ class RankSession:
             self._round = self._bus.post(status.row())
         for event in decision.events:
             if isinstance(event, PlansAdopted):  # all is profiled
-                self._meter.gpu.watch_calmly(event.table.max_time_s)
+                self._calm_at = self._iteration + _TIMING
+        if self._iteration == self._calm_at and self._controller.table is not None:
+            self._meter.gpu.watch_calmly(self._controller.table.max_time_s)
         for request in decision.requests:
             self._executor.execute(request, self._iteration)
-        self._meter.iteration_begins(self._iteration, now_s, self._clocks(decision))
+        self._meter.iteration_begins(self._iteration, now_s, self._clocks(decision), partial(self._begins_s, decision))
+
+    def _begins_s(self, decision: Decision) -> Sequence[float]:
+        """Return when this rank's instructions begin, as planned; empty where the plan does not tell."""
+        table = self._controller.table
+        if table is None or not decision.plans or decision.caution:
+            return ()
+        own = self._topology.pipeline
+        return table.of(own).begins_s(decision.plans[own], self._topology.stage)
 
     def _clocks(self, decision: Decision) -> IterationClocks:
         """Return the clocks of the iteration that begins."""

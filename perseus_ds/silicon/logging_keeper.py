@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from perseus_ds import isolated
@@ -60,13 +60,9 @@ def serve(pipe: socket.socket, send_queue: SendQueue, clock: _Clock, accepted: C
     Setter(clock, pipe, send_queue, _Log(accepted), 0.0).serve()  # pyright: ignore[reportArgumentType]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Log requests until the trainer closes the pipe, then send the log.
-
-    Args:
-        arguments: The pipe's file descriptor.
-    """
-    pipe = socket.socket(fileno=int(arguments[0]))
+def main() -> int:
+    """Log requests until the trainer closes the pipe, which is standard input, then send the log."""
+    pipe = socket.socket(fileno=sys.stdin.fileno())
     send_queue = SendQueue(pipe)
     serve(pipe, send_queue, _NoClock(), send_queue.put)
     send_queue.close()
@@ -77,7 +73,7 @@ class LoggingKeeper:
     """The trainer's side; see ``Keeper``. The process imports neither torch nor numpy.
 
     Args:
-        *arguments: Of the process, after the pipe.
+        *arguments: Of the process.
 
     Attributes:
         module: The process's.
@@ -87,9 +83,9 @@ class LoggingKeeper:
 
     def __init__(self, *arguments: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [*isolated.command(self.module), str(theirs.fileno()), *arguments]
+        command = [*isolated.command(self.module), *arguments]
         with theirs:
-            self._process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(command, stdin=theirs.fileno())
         self._pipe = ours
         ours.settimeout(30.0)
         if ours.recv(MESSAGE_BYTES) != b"ready":
@@ -114,4 +110,4 @@ class LoggingKeeper:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

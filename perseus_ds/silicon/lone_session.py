@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perseus_ds.config import Config
+from perseus_ds.config import Config, ReportConfig
 from perseus_ds.coordination.orders import OrderBox
 from perseus_ds.coordination.phase_controller import PhaseController
 from perseus_ds.coordination.plan_channel import PlanChannel
@@ -46,7 +46,7 @@ def observing(lab: Lab, directory: Path) -> Iterator[RankSession]:
         lab: The lab.
         directory: The run directory.
     """
-    config = Config(run_dir=directory, mode="observe")
+    config = Config(run_dir=directory, mode="observe", report=ReportConfig(energy_every=0))
     bus: Any = _LoneBus()
     meter = RankMeter(lab.rank_gpu(config, _ALONE), _ALONE)
     executor = RequestExecutor(config, PlanChannel(bus, None, 1), meter, 0.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,6 +28,7 @@ class VirtualRankGpu:
     readings: tuple[tuple[float, int], ...] = ()
     has_keeper, sets_clocks = True, False
     throttled_s, held_mhz, switch_jitter_s = 0.0, 0, 0.0
+    unheld_latencies_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
 
     def __init__(self, lab: VirtualLab) -> None:
         self._lab = lab

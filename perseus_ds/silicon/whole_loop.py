@@ -202,7 +202,7 @@ def _plan(measurements: Measurements, baseline: Sequence[int], clocked: Clocked)
     points, _ = instruction_times(settled_durations(segments(spans, changed)))
     top_mhz = clocked.clocks_mhz[0]
     curves = {key: tuple(_with_energy(point, top_mhz) for point in row) for key, row in points.items()}
-    profile = Profile(curves, NAME, request_stall_s=request_stall_s(spans, changed, points))
+    profile = Profile(curves, NAME, request_stall_s=request_stall_s(spans, changed, points) or 0.0)
     problem = observed_problem([measurements.trace(baseline, 0, 0)], profile, _WAITING_W, 1)
     frontier = solve(problem)
     return on_time_plan(frontier, frontier.clamp(_SLOWER * frontier.t_min_s), USUAL_JITTER * slowest_s)

@@ -61,11 +61,11 @@ def main(arguments: Sequence[str]) -> int:
     """Set clocks until the trainer closes the pipe, then send when each was there.
 
     Args:
-        arguments: The pipe's file descriptor, and the words' file.
+        arguments: The words' file. The pipe is standard input.
     """
-    pipe = socket.socket(fileno=int(arguments[0]))
+    pipe = socket.socket(fileno=sys.stdin.fileno())
     send_queue = SendQueue(pipe)
-    clock = _LateClock(ClockWords(Path(arguments[1])), send_queue)
+    clock = _LateClock(ClockWords(Path(arguments[0])), send_queue)
     serve(pipe, send_queue, clock, lambda switch: None)
     clock.close()
     send_queue.close()

@@ -48,6 +48,13 @@ def test_the_baseline_s_pace_is_back_within_30_iterations_however_far_the_plan_i
     assert off[seen[30]] <= 1.02 * guard.inflation
 
 
+def test_it_says_when_its_caution_changes(guard):
+    for _ in range(300):
+        before = guard.caution
+        says = guard.watch(1.0 if guard.caution else 1.05, PLANNED_S, FASTEST_S)
+        assert says == (guard.caution != before)
+
+
 def test_when_perseus_is_not_the_cause_the_plan_returns_and_stays(guard):
     seen = run(guard, lambda caution, i: 1.10, 1000)
     assert max(seen) == 1.0

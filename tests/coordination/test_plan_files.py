@@ -1,6 +1,7 @@
 """What planning leaves in the run directory."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from made_up_job import DEPENDS, PROFILE, finished, make, traces
@@ -55,12 +56,14 @@ def test_a_measured_profile_is_remembered_and_one_that_the_user_has_given_is_not
 def test_the_frontier_is_told_with_its_plans(directory, tmp_path, simulator, log_lines):
     coordinator = make(tmp_path / "job")
     (group,) = finished(coordinator, coordinator.resume()).groups
-    frontier = solve(Problem(dag_from_traces(traces()), PROFILE, 60.0))
+    profile = replace(PROFILE, switch_tail_share=0.05, switch_latency_s={1410: 0.02})
+    frontier = solve(Problem(dag_from_traces(traces()), profile, 60.0))
     log_lines.clear()
     files(directory, simulator=simulator).frontier(1, frontier, group)
     told = written(directory, "frontier-2.json")
     assert told["simulated"] is (simulator is not None)
     assert (told["t_min_s"], told["t_star_s"]) == (frontier.t_min_s, frontier.t_star_s)
+    assert (told["switch_tail_share"], told["switch_latency_s"]) == (0.05, {"1410": 0.02})
     assert (told["breakpoints"], told["max_energy_j"]) == (frontier.breakpoints, group.max_energy_j)
     assert (told["blocking_power_w"], told["gpus_per_stage"]) == ([60.0, 60.0], 1)
     assert [tuple(row.values()) for row in told["frontier"]] == [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_plans import first_table, route_of
+from made_up_plans import DAG, PROFILE, first_table, route_of
 
 from perseus_ds.coordination.plan_table import (
     FrequencyPlan,
@@ -218,3 +218,27 @@ def test_a_factor_wastes_what_a_ceiling_does_not():
     held, slower = route_of((-1000.0, 1.0)), route_of((1.4, 1.0))
     assert held.t_min_s == pytest.approx(slower.t_min_s)
     assert held.points[0].energy_j < slower.points[0].energy_j
+
+
+@pytest.mark.parametrize("point", [0, 2, -1])
+def test_a_plan_tells_when_its_instructions_begin(point):
+    (group,) = first_table(1).groups
+    plan = group.base.points[point]
+    clocks = [plan.clocks_mhz[one.stage][one.operation] for one in DAG.instructions]
+    times_s = [group.expected_s(CurveKey.of(one), mhz) for one, mhz in zip(DAG.instructions, clocks, strict=True)]
+    for stage in range(2):
+        begins_s = group.begins_s(plan, stage)
+        own = dict(zip(plan.clocks_mhz[stage], begins_s, strict=True))
+        assert list(begins_s) == sorted(begins_s), "in program order"
+        for row, one in enumerate(DAG.instructions):
+            if one.stage == stage:
+                assert own[one.operation] == pytest.approx(DAG.starts_s(times_s)[row])
+    first = PROFILE.curve(CurveKey(0, Kind.FORWARD))
+    assert group.begins_s(plan, 1)[0] == pytest.approx(next(p.time_s for p in first if p.frequency_mhz == clocks[0]))
+
+
+def test_a_clock_that_was_not_measured_leaves_the_begins_unknown():
+    (group,) = first_table(1).groups
+    fewer = dict(list(group.expected_times_s.items())[1:])
+    highest = next(plan for plan in group.base.points if 1400 in plan.clocks_mhz[0].values())
+    assert replace(group, expected_times_s=fewer).begins_s(highest, 0) == ()

@@ -211,3 +211,11 @@ def test_two_orders_at_once_leave_the_account_of_the_last():
     job.order(0.7 * MOST_W)
     job.order(0.9 * MOST_W)
     assert np.mean(job.runs(TYPICAL)) == pytest.approx(0.9 * MOST_W, rel=0.02)
+
+
+def test_what_the_fastest_plan_could_not_draw_is_not_drawn_later():
+    job = Job(0.94)
+    job.order(MOST_W)
+    job.runs(60)
+    job.factor = 1.03
+    assert longest_above(job.runs(20), MOST_W) <= 10  # until the bias is learned anew

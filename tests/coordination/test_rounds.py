@@ -9,7 +9,7 @@ from perseus_ds.coordination.orders import Order
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense, condensed_width
 
 STAGES, SHARDS = 2, 2
-HEALTHY = RankStatus(7, 1.0, 100.0, version=3, profiled=1.0)
+HEALTHY = RankStatus(7, 1.0, 100.0, version=3, profiled=1.0, share_at_clock=1.0)
 
 
 def heard(*pipelines: list[RankStatus]) -> RoundResult:
@@ -41,6 +41,7 @@ def test_a_pipeline_is_one_row_whatever_its_number_of_ranks():
         ("energy_j", 50.0, 350.0),
         ("switches", 5.0, 5.0),
         ("late_switches", 2.0, 2.0),
+        ("share_at_clock", 0.5, 0.5),
         ("version", 2.0, 2.0),
         ("profiled", 0.0, 0.0),
         ("iteration_time_s", 1.5, 1.125),  # a mean: all take equally long on average

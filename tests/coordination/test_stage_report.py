@@ -1,5 +1,7 @@
 """What is made of the ranks' reports, where pipelines have two kinds of GPUs."""
 
+from dataclasses import replace
+
 import pytest
 from made_up_job import PROFILE, traces
 
@@ -42,6 +44,16 @@ def test_each_group_has_a_profile_of_what_its_own_ranks_have_measured(merged):
     for number, pairs in enumerate(merged):
         assert pairs == [(one.pipeline, one.rank) for one in TOPOLOGIES if GROUPS[one.pipeline] == number]
     assert sum(map(len, merged)) == len(TOPOLOGIES)
+
+
+def test_the_latencies_of_a_group_s_ranks_tell_the_tail(merged):
+    late = {900: [0.1, 0.1, 0.11, 0.09], 1200: [0.02, 0.02, 0.021, 0.32]}
+    seen = [replace(one, latencies_s=late if GROUPS[one.topology.pipeline] == 1 else {}) for one in reports()]
+    (first, _), (second, _) = group_profiles(seen, GROUPS, [ResumeData(), ResumeData()])
+    assert (first.switch_tail_share, first.switch_tail_s) == (0.0, 0.0)
+    assert second.switch_tail_share * second.switch_tail_s == pytest.approx(0.3 / 8, rel=0.1)
+    assert second.switch_latency_s == {900: pytest.approx(0.1), 1200: pytest.approx(0.0205)}
+    assert second.curves == MEASURED.curves
 
 
 def test_a_profile_that_was_known_comes_before_what_is_measured(merged):

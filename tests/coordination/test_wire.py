@@ -19,8 +19,8 @@ from perseus_ds.coordination.phase_controller import PhaseController
 from perseus_ds.coordination.wire import decode, encode
 from perseus_ds.device.clock_keeper import ClockKeeper
 from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey
-from perseus_ds.profiling.worker import AttributionWorker
 
 ATOMS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 VALUES = st.recursive(
@@ -111,7 +111,7 @@ def crafted(*nodes: list) -> bytes:
         b"",
         crafted(["object", "subprocess:Popen", ["args"], ["true"]]),
         crafted(["object", "perseus_ds.device.clock_keeper:ClockKeeper", [], []]),
-        crafted(["object", "perseus_ds.profiling.worker:subprocess.Popen", [], []]),
+        crafted(["object", "perseus_ds.frontier.kernels:subprocess.Popen", [], []]),
         crafted(["object", "perseus_ds.coordination.wire:encode", [], []]),
         crafted(["enum", "perseus_ds.pipeline.kinds:Kind", "no kind"]),
         crafted(["record", "perseus_ds.config.model:Config", []]),
@@ -131,9 +131,9 @@ def test_what_nobody_sent_becomes_an_error_and_is_not_called(data, tmp_path, mon
 
 
 def test_an_object_is_made_without_its_constructor():
-    worker = decode(crafted(["object", "perseus_ds.profiling.worker:AttributionWorker", ["a"], [1]]))
-    assert vars(worker) == {"a": 1}
-    assert isinstance(worker, AttributionWorker)
+    sweep = decode(crafted(["object", "perseus_ds.profiling.sweep:Sweep", ["a"], [1]]))
+    assert vars(sweep) == {"a": 1}
+    assert isinstance(sweep, Sweep)
 
 
 @settings(max_examples=200)

@@ -46,13 +46,32 @@ def test_latencies_are_told_by_target_clock():
     assert by_clock["900"] == [3, pytest.approx(0.2), pytest.approx(0.2)]
 
 
-def test_a_clock_s_latency_is_known_once_it_has_been_seen_three_times():
+def test_a_clock_s_latency_is_the_shorter_of_two_and_then_the_median():
     statistics = ClockStatistics()
-    for latency_s in (0.02, 0.01, 0.09):
-        assert statistics.latency_s(900, otherwise_s=0.5) == 0.5
+    for latency_s, known_s in ((0.2, 0.5), (0.01, 0.2), (0.02, 0.01)):
+        assert statistics.latency_s(900, otherwise_s=0.5) == pytest.approx(known_s)
         statistics.add(KeeperUpdate((), (Switch(0.0, 1.0, 1.0 + latency_s, 900, 900, 0),), ()))
     assert statistics.latency_s(900, otherwise_s=0.5) == pytest.approx(0.02)
     assert statistics.latency_s(1400, otherwise_s=0.5) == 0.5
+
+
+def test_latencies_while_a_limit_holds_the_gpu_are_kept_apart():
+    statistics = ClockStatistics()
+    for number, reasons in enumerate((0, HOT, 0)):
+        switch = Switch(0.0, 1.0, 1.01 + 0.1 * number, 900, 900, 0)
+        samples = (Sample(2.0 * number, 1.0, 0.001, 1050, 0), Sample(2.0 * number + 1.0, 1.0, 0.001, 1050, reasons))
+        statistics.add(KeeperUpdate(samples, (switch,), ()))
+    statistics.add(KeeperUpdate((), (Switch(0.0, 1.0, 1.5, 900, 900, 0),), ()))
+    assert list(statistics.latencies_s[900]) == pytest.approx([0.01, 0.11, 0.21, 0.5])
+    assert list(statistics.unheld_s[900]) == pytest.approx([0.01, 0.21, 0.5])
+
+
+def test_a_clock_that_comes_with_one_asked_for_before_tells_no_latency():
+    statistics = ClockStatistics()
+    seen, unseen = Switch(0.0, 1.0, 1.01, 900, 900, 0), Switch(0.0, 1.0, math.nan, 1200, 0, 0)
+    statistics.add(KeeperUpdate((), (seen, unseen), ()))
+    statistics.add(KeeperUpdate((), (Switch(0.0, 1.1, 1.4, 900, 900, 0), seen), ()))
+    assert list(statistics.latencies_s[900]) == pytest.approx([0.01, 0.01])
 
 
 def test_jitter_is_what_is_left_once_every_clock_has_its_own_latency():
@@ -60,9 +79,16 @@ def test_jitter_is_what_is_left_once_every_clock_has_its_own_latency():
     assert statistics.jitter_s(otherwise_s=0.001) == 0.001
     for number, (mhz, typical_s) in enumerate(((900, 0.05), (1400, 0.01)) * 50):
         held_back_s = 0.4 if number % 10 == 0 else 0.0  # by the power limit
-        latency_s = chance.gauss(typical_s, 0.002) + held_back_s
+        latency_s = typical_s * chance.gauss(1.0, 0.1) + held_back_s
         statistics.add(KeeperUpdate((), (Switch(0.0, 1.0, 1.0 + latency_s, mhz, mhz, 0),), ()))
-    assert statistics.jitter_s(otherwise_s=0.001) == pytest.approx(0.002, rel=0.3)
+    assert statistics.jitter_s(otherwise_s=0.001) == pytest.approx(0.1 * (0.05 + 0.01) / 2, rel=0.3)
+
+
+def test_jitter_goes_with_the_latency_of_clocks_that_were_seen_once_too():
+    statistics = ClockStatistics()
+    seen = [(1400, 0.009), (1400, 0.010), (1400, 0.011), (900, 0.05), (600, 0.09)]
+    statistics.add(KeeperUpdate((), tuple(Switch(0.0, 1.0, 1.0 + one_s, mhz, mhz, 0) for mhz, one_s in seen), ()))
+    assert statistics.jitter_s(otherwise_s=0.001) == pytest.approx(1.4826 * 0.1 * 0.05)
 
 
 def test_nothing_seen_is_nothing_claimed():

@@ -151,32 +151,71 @@ def test_a_clock_that_does_not_come_is_told_with_its_reason_after_a_while(monkey
     assert gpu.look(100) == [], "it is looked for no longer"
 
 
-def test_a_switch_that_is_replaced_is_passed_on_unseen_and_a_reset_is_not_looked_for(gpu):
+def test_a_clock_that_comes_after_a_newer_request_is_seen_too(gpu):
+    gpu.actual_mhz = 1200
+    gpu.watcher.expect(Switch(1.0, 99.0, math.nan, 1200, 0, 0))
+    assert [one.mhz for one in gpu.look(1)] == [1200]
+    for number, mhz in enumerate((900, 1200, 600)):
+        gpu.watcher.expect(Switch(2.0, 100.01 + 0.02 * number, math.nan, mhz, 0, 0))
+
+    def comes(number):
+        gpu.actual_mhz = (1200, 1200, 1200, 1200, 900, 900, 1200, 600)[number]
+
+    seen = gpu.look(8, comes)
+    assert [one.mhz for one in seen] == [900, 1200, 600]
+    assert [one.reached_s - one.applied_s for one in seen] == pytest.approx([0.066, 0.07, 0.062])
+
+
+def test_a_clock_that_went_between_two_looks_was_not_seen(gpu):
+    for mhz in (900, 1200):
+        gpu.watcher.expect(Switch(1.0, 100.0, math.nan, mhz, 0, 0))
+    gpu.actual_mhz = 1200
+    unseen, seen = gpu.look(1)
+    assert (unseen.mhz, unseen.actual_mhz, math.isnan(unseen.reached_s)) == (900, 0, True)
+    assert (seen.mhz, seen.actual_mhz) == (1200, 1200)
+
+
+def test_a_clock_that_was_there_already_tells_no_latency(gpu):
+    gpu.actual_mhz = 900
+    gpu.watcher.expect(Switch(1.0, 100.0, math.nan, 900, 0, 0))
+    gpu.look(1)
+    gpu.watcher.expect(Switch(1.0, gpu.now_s, math.nan, 900, 0, 0))
+    (again,) = gpu.look(60)
+    assert (again.actual_mhz, math.isnan(again.reached_s)) == (0, True)
+
+
+def test_a_reset_ends_the_looking_and_what_was_not_seen_is_passed_on(gpu):
     gpu.actual_mhz = 1200
     replaced, reset = Switch(1.0, 100.0, math.nan, 900, 0, 0), Switch(2.0, 100.0, math.nan, RESET, 0, 0)
     gpu.watcher.expect(replaced)
     gpu.watcher.expect(reset)
     (passed_on,) = gpu.look(100)
     assert (passed_on.mhz, passed_on.actual_mhz, math.isnan(passed_on.reached_s)) == (900, 0, True)
+    gpu.watcher.expect(Switch(3.0, gpu.now_s, math.nan, 900, 0, 0))
+    assert [one.mhz for one in gpu.look(1)] == [RESET]
 
 
-def test_a_switch_that_is_replaced_while_it_is_looked_at_is_not_passed_on_twice(gpu):
-    newer = Switch(2.0, 100.0, math.nan, 1200, 0, 0)
+def test_of_many_requests_between_rare_looks_the_latest_are_kept(gpu):
+    for number in range(40):
+        gpu.watcher.expect(Switch(1.0, 100.0, math.nan, 600 + 15 * number, 0, 0))
+    gpu.actual_mhz = 600 + 15 * 39
+    records = gpu.look(1)
+    assert len(records) == 40
+    assert [one.mhz for one in records if not math.isnan(one.reached_s)] == [600 + 15 * 39]
+
+
+def test_a_reset_while_the_clock_is_read_leaves_nothing_to_see(gpu):
     gpu.watcher.expect(Switch(1.0, 100.0, math.nan, 900, 0, 0))
-    gpu.actual_mhz = 900
     read = gpu.sm_clock_mhz
 
-    def replaced_meanwhile() -> int:
-        gpu.watcher.expect(newer)
+    def reset_meanwhile() -> int:
+        gpu.watcher.expect(Switch(2.0, 100.0, math.nan, RESET, 0, 0))
         gpu.sm_clock_mhz = read
         return 900
 
-    gpu.sm_clock_mhz = replaced_meanwhile
+    gpu.sm_clock_mhz = reset_meanwhile
     (old,) = gpu.look(1)
     assert (old.mhz, math.isnan(old.reached_s)) == (900, True)
-    gpu.actual_mhz = 1200
-    (seen,) = gpu.look(1)
-    assert seen.mhz == 1200
 
 
 def test_an_error_of_the_driver_ends_nothing_and_is_told_once(gpu):

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import perseus_ds
-from perseus_ds.coordination import coordinator, gloo_group, solved_frontiers
+from perseus_ds.coordination import coordinator, gloo_group, plan_channel
 from perseus_ds.pipeline.events import Direction, Operation, Topology, Transfer
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.runtime import PerseusListener, listener
@@ -100,7 +100,7 @@ def break_rounding() -> None:
     def discretize_shard(*_):
         raise ValueError("made to fail")
 
-    solved_frontiers.SolvedFrontiers.discretize_shard = discretize_shard
+    plan_channel.PlanChannel._discretize_shard = discretize_shard
 
 
 def damage_broadcasts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,3 +76,15 @@ def test_a_process_that_fails_stops_nobody(monkeypatch: pytest.MonkeyPatch, erro
     monkeypatch.setattr(kernels, "_are_kept", lambda: False)
     monkeypatch.setattr(subprocess, "run", failing)
     kernels.compile_isolated()
+
+
+def test_the_kernel_that_a_trainer_needs_is_loaded_ahead() -> None:
+    loaded = (
+        "from perseus_ds.frontier.kernels import load_path_kernel\n"
+        "from perseus_ds.pipeline.paths import longest_to\n"
+        "before = len(longest_to.signatures)\n"
+        "load_path_kernel()\n"
+        "print(before, len(longest_to.signatures))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1"]

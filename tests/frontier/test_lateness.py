@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from perseus_ds.frontier import Plan, Problem, evaluate, solve
-from perseus_ds.frontier.lateness import deviations, evaluate_late, neighbours_of, no_blame, run_late
+from perseus_ds.frontier.lateness import (
+    deviations,
+    evaluate_late,
+    is_punctual,
+    neighbours_of,
+    no_blame,
+    run_late,
+)
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
@@ -79,14 +86,59 @@ def test_blame_goes_to_who_is_on_the_critical_path():
     assert set(np.unique(blame.critical)) == {0.0, 1.0}
 
 
-def test_draws_come_with_their_opposites_and_have_the_jitter_asked_for():
-    late_s = deviations(500, 0.01, 32, seed=3)
-    assert late_s.shape == (32, 500)
+def test_draws_come_with_their_opposites_and_have_the_jitter_asked_for(gpt3: Problem):
+    count = len(gpt3.dag.instructions)
+    late_s = deviations(gpt3, 0.01, 32, seed=3)
+    assert late_s.shape == (32, count)
     assert late_s.mean() == pytest.approx(0.0, abs=1e-12)
     assert late_s.std() == pytest.approx(0.01, rel=0.05)
-    np.testing.assert_array_equal(late_s, deviations(500, 0.01, 32, seed=3))
+    np.testing.assert_array_equal(late_s, deviations(gpt3, 0.01, 32, seed=3))
     with pytest.raises(PerseusError, match="switch jitter"):
-        deviations(1, -0.01, 2, seed=0)
+        deviations(gpt3, -0.01, 2, seed=0)
+
+
+def test_a_clock_that_comes_after_its_instruction_holds_the_next_ones_up():
+    # Three forwards that are planned at 500, 1000 and 500 MHz, all before the first clock is there.
+    dag = schedule_dag("1f1b", 1, 2)
+    problem = Problem(dag, ONE_STAGE.profile, blocking_power_w=0.0)
+    order = dag.program_order[0]
+    mhz, late_s = np.empty(4, dtype=np.int64), np.zeros((1, 4))
+    mhz[order], late_s[0, order] = [1000, 500, 1000, 1000], [0.0, 0.15, 0.0, 0.0]
+    alone = ran(problem, mhz, late_s)
+    late_s[0, order[3]] = 0.05  # which is not asked for: its clock stays
+    assert ran(problem, mhz, late_s) == alone
+    # The second runs at 1000 MHz throughout, the third has its clock all along.
+    assert alone == pytest.approx((0.4, 4 * 20.0))
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "time_s", "energy_j"),
+    [
+        # No request precedes the iteration: the low clock comes at 0.15, half through what would take 0.1 without it.
+        ({500: 0.15, 1000: 0.02}, 0.45, 3 * 20.0 + 0.5 * 20.0 + 0.5 * 16.0),
+        # Requests keep their order: the low clock's is due at 0.08, so the high one comes at 0.33 instead of 0.3.
+        ({500: 0.02, 1000: 0.25}, 0.515, 2 * 20.0 + 16.0 + 0.15 * 16.0 + 0.85 * 20.0),
+        # Not known: as long as the others usually take.
+        ({500: 0.15}, 0.45, 3 * 20.0 + 0.5 * 20.0 + 0.5 * 16.0),
+        ({}, 0.5, 3 * 20.0 + 16.0),
+    ],
+)
+def test_a_clock_that_cannot_be_asked_for_early_enough_comes_late_every_time(latency_s, time_s, energy_j):
+    dag = schedule_dag("1f1b", 1, 2)
+    problem = Problem(dag, replace(ONE_STAGE.profile, switch_latency_s=latency_s), blocking_power_w=0.0)
+    mhz = np.empty(4, dtype=np.int64)
+    mhz[dag.program_order[0]] = [1000, 500, 1000, 1000]
+    assert ran(problem, mhz, np.zeros((1, 4))) == pytest.approx((time_s, energy_j))
+
+
+def test_a_tail_comes_on_top_of_the_jitter(gpt3: Problem):
+    long = replace(gpt3, profile=replace(gpt3.profile, switch_tail_share=0.05, switch_tail_s=0.15))
+    jitter_s, late_s = deviations(gpt3, 0.01, 64, seed=3), deviations(long, 0.01, 64, seed=3)
+    added_s = (late_s - jitter_s)[late_s != jitter_s]
+    assert added_s.size / late_s.size == pytest.approx(0.05, rel=0.1)
+    assert added_s.mean() == pytest.approx(0.15, rel=0.1)
+    assert is_punctual(gpt3, 0.0)
+    assert not is_punctual(long, 0.0)
 
 
 def test_expected_figures_come_with_the_plan(gpt3: Problem):

@@ -84,6 +84,17 @@ def test_max_switches_holds_for_every_stage(problem: Problem, most: int) -> None
 
 
 @pytest.mark.compiled
+def test_a_quick_plan_is_in_time_and_switches_as_seldom(problem: Problem) -> None:
+    frontier = solve(problem)
+    t_s, cost = 1.02 * frontier.t_min_s, SwitchCost(penalty_j=20.0)
+    quick, thorough = (switch_aware_plan(frontier, t_s, cost, thorough=one) for one in (False, True))
+    assert quick.time_s <= t_s * (1 + 1e-9)
+    assert quick.switches < 0.5 * frontier.plan(t_s).switches
+    paid_j = [plan.energy_j + 20.0 * plan.switches for plan in (thorough, quick)]
+    assert paid_j[0] <= paid_j[1] < 1.1 * paid_j[0]
+
+
+@pytest.mark.compiled
 def test_without_a_cost_it_is_as_good_as_the_ordinary_plan(problem: Problem) -> None:
     frontier = solve(problem)
     t_s = 1.05 * frontier.t_min_s

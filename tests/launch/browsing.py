@@ -40,7 +40,8 @@ class Figures(html.parser.HTMLParser):
 
 def summary_figures(run: Path) -> dict:
     summary = json.loads((run / "summary.json").read_text())
-    keys = ["saving", "slowdown", "predicted_saving", "profiling_iterations", "switches_per_iteration", "late_switches"]
+    keys = ["saving", "slowdown", "predicted_saving", "profiling_iterations", "switches_per_iteration"]
+    keys += ["late_switches", "share_at_clock"]
     figures = {key: summary[key] for key in keys}
     for column in ("baseline", "predicted", "measured"):
         for key in ("iteration_time_s", "energy_j", "power_w"):

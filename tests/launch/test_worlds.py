@@ -2,7 +2,6 @@
 
 import importlib.util
 import sys
-from statistics import median
 
 import pytest
 import yaml
@@ -30,9 +29,10 @@ def test_a_job_leaves_its_row_and_virtual_time_is_kept_on_busy_cores(tmp_path, m
     assert row["false_stragglers"] >= 0
     assert row["curve_time_rms"] < 0.1
     assert 0.0 < row["true_saving"] < 0.3
-    # The baseline runs unlocked: the power limit moves its clocks a little.
+    # A host with too few cores delays some iterations; those that it does not delay last equally long.
     lasted_s = [one["iteration_time_s"] for one in data.iterations if one["phase"] == "baseline"]
-    assert median(lasted_s) / min(lasted_s) - 1.0 < 0.15
+    first_s, second_s = sorted(lasted_s)[:2]
+    assert second_s / first_s - 1.0 < 0.02
     assert worlds.table([row]).count("\n") == 2
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,17 @@ def test_a_stored_profile_comes_back_exactly(tmp_path: Path) -> None:
     assert cached[0].curves == measured().curves
     assert cached[1] == 83.64
     assert [file.suffix for file in (tmp_path / "new" / "cache").iterdir()] == [".json"]
+
+
+def test_what_requests_delay_comes_back_too(tmp_path: Path) -> None:
+    delays = {"request_stall_s": 0.001, "switch_tail_share": 0.05, "switch_tail_s": 0.15}
+    profile = replace(measured(), **delays, switch_latency_s={1410: 0.02, 1395: 0.2})
+    store_profile(tmp_path, HERE, profile, 83.64, pytest.fail)
+
+    cached = load_profile(tmp_path, HERE, pytest.fail)
+
+    assert cached is not None
+    assert replace(cached[0], source=profile.source) == profile
 
 
 def test_curves_of_joint_instructions_and_chunks_come_back_too(tmp_path: Path) -> None:

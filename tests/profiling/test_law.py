@@ -17,6 +17,6 @@ def test_the_sum_is_what_was_counted_and_the_shape_is_the_law_s() -> None:
 
     assert float(fit.values @ exposed_s) == pytest.approx(2500.0)
     assert fit.values[0] / fit.values[1] == pytest.approx(0.5**1.5)
-    assert fit.values[4] == pytest.approx(0.2 * fit.values[1]), "waiting"
+    assert fit.values[4] == pytest.approx(0.25 * fit.values[1]), "waiting"
     assert fit.values[5] == 0.0, "its slope"
     assert np.all(fit.sd[:5] > 0.1 * fit.values[:5]), "marked as a guess by its interval"

@@ -142,3 +142,28 @@ def test_a_clock_that_one_tensor_parallel_rank_lacks_is_left_out(
     profile, _ = merge_profiles([(0, one), (0, fewer)])
 
     assert all(points[0].frequency_mhz == CLOCKS[1] for points in profile.curves.values())
+
+
+@pytest.mark.parametrize(
+    ("told_s", "merged_s"), [((None, None, None, 0.0005), 0.0005), ((None, 0.0, 0.0, 0.001), 0.0), ((None,) * 4, 0.0)]
+)
+def test_ranks_that_cannot_tell_what_a_request_costs_have_no_say(
+    measured: tuple[TruePipeline, list[Attribution]], told_s: tuple[float | None, ...], merged_s: float
+) -> None:
+    _, attributions = measured
+    told = [replace(one, request_stall_s=stall_s) for one, stall_s in zip(attributions, told_s, strict=True)]
+    profile, _ = merge_profiles([(0, one) for one in told], "live profile")
+    assert profile.request_stall_s == merged_s
+
+
+def test_energies_that_are_hardly_known_are_named(measured, log_lines) -> None:
+    _, attributions = measured
+    merge_profiles((0, one) for one in attributions)
+    assert not log_lines.records
+
+    vague = replace(attributions[0], evidence=replace(attributions[0].evidence, noise=1.0)).with_power(
+        replace(attributions[0].power, sd=0.1 * attributions[0].power.values)
+    )
+    merge_profiles([(0, vague)])
+
+    assert "1 of 1 GPUs: energies of instructions are known to ±20 %" in log_lines.text

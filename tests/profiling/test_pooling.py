@@ -6,7 +6,8 @@ import pytest
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.pooling import deviation_covariance, pool
-from perseus_ds.profiling.regression import CONFIDENCE, regress, unit_clocks
+from perseus_ds.profiling.priors import unit_clocks
+from perseus_ds.profiling.regression import CONFIDENCE, regress
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.window import FULL_PERIOD
 

@@ -62,8 +62,8 @@ def test_the_stall_of_a_request_is_found_on_a_working_gpu(toggled, stall_s):
         {"share": 0.9},  # the request may reach the GPU in the next instruction
     ],
 )
-def test_requests_that_cannot_tell_count_as_free(toggled, told):
-    assert request_stall_s(*toggled(0.002, **told), CURVES) == 0.0
+def test_requests_that_cannot_tell_are_not_taken_for_free_ones(toggled, told):
+    assert request_stall_s(*toggled(0.002, **told), CURVES) is None
 
 
 def at(*clocks_mhz: int) -> list[Span]:

@@ -8,6 +8,7 @@ from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations, spans_of
 from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.visits import Settled
 
 FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
 
@@ -20,11 +21,12 @@ def test_a_wait_is_cut_where_the_next_instruction_s_clock_arrives() -> None:
 
     assert did == [
         Segment(0.0, 0.2, FORWARD, 1410),
-        Segment(0.2, 1.0, FORWARD, 1410, whole=True),
+        Segment(0.2, 1.0, FORWARD, 1410),
         Segment(1.0, 1.2, Between.WAITING, 1410),
-        Segment(1.2, 1.5, Between.WAITING, 900, whole=True),
+        Segment(1.2, 1.5, Between.WAITING, 900),
         Segment(1.5, 2.0, BACKWARD, 900, whole=True),
-    ] or settled_durations(did) == [(BACKWARD, 900, 0.5)]
+    ]
+    assert settled_durations(did) == [Settled(BACKWARD, 900, 0.5, 2)]
 
 
 def test_an_instruction_under_which_the_clock_changes_is_in_two_parts_and_tells_no_time() -> None:
@@ -38,8 +40,7 @@ def test_an_instruction_under_which_the_clock_changes_is_in_two_parts_and_tells_
         (1.25, 2.0, BACKWARD, 900),
         (2.0, 3.0, FORWARD, 900),
     ]
-    assert (BACKWARD, 900, 0.75) not in settled_durations(did)
-    assert settled_durations(did)[-1] == (FORWARD, 900, 1.0)
+    assert settled_durations(did) == [Settled(FORWARD, 1410, 1.0, 1), Settled(FORWARD, 900, 1.0, 2)]
 
 
 def test_other_work_runs_at_the_clock_in_force() -> None:

@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
     half_widths: np.ndarray
 
 
-def sweep(scale: float, slope_w: float, counter: dict) -> Outcome:
+def sweep(scale: float, slope_w: float, counter: dict, iterations: int = 40) -> Outcome:
     curves = {
         key: tuple(
             p._replace(
@@ -38,7 +38,8 @@ def sweep(scale: float, slope_w: float, counter: dict) -> Outcome:
     }
     pipeline = TruePipeline(curves, blocking_slope_w=slope_w)
     clocks = [point.frequency_mhz for point in next(iter(curves.values()))]
-    sweeps = [Sweep(pipeline.keys(s), clocks, ProfilingConfig(), 0.010, 0.07 * scale) for s in range(4)]
+    config = ProfilingConfig(max_iterations=iterations)
+    sweeps = [Sweep(pipeline.keys(s), clocks, config, 0.010, 0.07 * scale) for s in range(4)]
     while not all(one.done for one in sweeps):
         pipeline.run([one.next_frequencies() for one in sweeps])
     found = [attribute(pipeline.spans[s], pipeline.samples(s, **counter), 0.010) for s in range(4)]
@@ -72,6 +73,19 @@ def test_curves_are_right_and_say_how_right(scale: float, slope_w: float, counte
     assert all(one.verdict.explained for one in found)
     assert np.sqrt(np.mean(errors**2)) < 0.01
     assert np.abs(errors).max() < 0.03
+    assert np.mean(np.abs(errors) <= half_widths) >= 0.85
+
+
+@pytest.mark.parametrize(
+    ("scale", "fading_s", "rms"),
+    [(0.3, 0.3, 0.02), (0.3, 1.0, 0.06), (0.2, 0.3, 0.06)],
+    ids=["short-instructions", "gh200", "shorter-instructions"],
+)
+def test_sixteen_iterations_tell_less_and_the_intervals_say_so(scale: float, fading_s: float, rms: float) -> None:
+    # With the first window that fits, errors of the second case are 23 %, and 47 % of the intervals hold the truth.
+    _, errors, half_widths = sweep(scale, 40.0, {**H100, "fading_s": fading_s}, iterations=16)
+
+    assert np.sqrt(np.mean(errors**2)) < rms
     assert np.mean(np.abs(errors) <= half_widths) >= 0.85
 
 

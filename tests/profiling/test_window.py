@@ -5,7 +5,7 @@ import pytest
 
 from perseus_ds.profiling.counter import CounterTrace, counter_trace
 from perseus_ds.profiling.timeline import Timeline
-from perseus_ds.profiling.window import FULL_PERIOD, SampledWindow, exposure, find_window
+from perseus_ds.profiling.window import FULL_PERIOD, SampledWindow, exposure, find_windows
 
 
 def square_wave(half_s: float, low_w: float, high_w: float, until_s: float) -> Timeline:
@@ -38,7 +38,7 @@ def test_a_tenth_of_the_increments_may_be_wrong() -> None:
 
     trace = counter_trace(list(zip(updates_s, np.cumsum(seen_j), strict=True)), 0.0, 40.0)
     assert trace is not None
-    window = find_window(trace, timeline)
+    window, *_ = find_windows(trace, timeline)
 
     assert (window.offset, window.width) == (pytest.approx(0.3, abs=0.02), pytest.approx(0.25, abs=0.02))
 
@@ -54,7 +54,7 @@ def test_the_sampled_part_of_the_period_shows_in_the_increments(offset: float, d
 
     trace = counter_trace(list(zip(updates_s, counter, strict=True)), 0.0, 40.0)
     assert trace is not None
-    window = find_window(trace, timeline)
+    window, *_ = find_windows(trace, timeline)
 
     assert window.offset == pytest.approx(offset, abs=0.03)
     assert window.width == pytest.approx(duty, abs=0.03)
@@ -68,7 +68,7 @@ def test_without_evidence_the_whole_period_counts() -> None:
     trace = counter_trace([(0.1 * i + 1, c) for i, c in enumerate(counter)], 0.0, 50.0)
 
     assert trace is not None
-    assert find_window(trace, constant) == SampledWindow(0.0, 1.0)
+    assert find_windows(trace, constant) == [SampledWindow(0.0, 1.0)]
 
 
 def blocks(until_s: float) -> Timeline:
@@ -100,7 +100,7 @@ def test_lags_and_averages_are_found(truth: SampledWindow) -> None:
 
     trace = counter_trace(samples, 0.0, 60.0, reach_s=6.0)
     assert trace is not None
-    found = find_window(trace, timeline, longest=60.0)
+    found, *_ = find_windows(trace, timeline, longest=60.0)
 
     middle = found.offset + found.width / 2 + found.average / 2 + found.decay
     assert middle == pytest.approx(truth.offset + truth.width / 2 + truth.average / 2 + truth.decay, abs=0.15)
@@ -124,6 +124,6 @@ def test_the_search_ends_where_hardly_anything_ran_and_many_windows_fit_as_well(
     energy_j = 20.0 * (1 + 0.2 * np.random.default_rng(1).normal(size=60))
     trace = CounterTrace(np.arange(81) * 0.1, 0.1, np.arange(20, 80), np.arange(21, 81), energy_j)
 
-    find_window(trace, timeline, longest=60.0)
+    find_windows(trace, timeline, longest=60.0)
 
     assert len(looks) < 3_000

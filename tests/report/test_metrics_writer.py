@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_up_plans import STAGES, first_table
 
-from perseus_ds.coordination.events import GuardStepped, IterationBegan, PlansAdopted, RoundHeard
+from perseus_ds.coordination.events import EnergySplitKnown, GuardStepped, IterationBegan, PlansAdopted, RoundHeard
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
 from perseus_ds.report.metrics_writer import MetricsWriter
@@ -81,3 +81,16 @@ def test_a_refreshed_baseline_replaces_that_of_other_work_at_once():
     writer(heard(21, 2000.0, PLANS))
     writer(heard(22, 1500.0, PLANS))
     assert kept.values[22]["saving_ratio"] == pytest.approx(0.25)
+
+
+def test_a_split_of_the_energy_is_told_from_then_on():
+    kept = Kept()
+    writer = MetricsWriter([kept], pipelines=2)
+    writer(heard(0, 1000.0))
+    writer(EnergySplitKnown(1, (), {"forward": 300.0, "waiting": 40.0}))
+    writer(heard(1, 1000.0))
+    writer(heard(2, 1000.0))
+    assert "forward_energy_joules" not in kept.values[0]
+    for iteration in (1, 2):
+        assert kept.values[iteration]["forward_energy_joules"] == 300.0
+        assert kept.values[iteration]["waiting_energy_joules"] == 40.0

@@ -1,5 +1,6 @@
 """The stats of a long training: it forgets old iterations, no sum, and notices when iterations become others."""
 
+import math
 import time
 
 import pytest
@@ -13,7 +14,8 @@ def test_a_training_of_weeks_neither_fills_the_memory_nor_gets_slower():
     phases = [Phase.WARMUP] * 3 + [Phase.BASELINE] * 8 + [Phase.PROFILING] * 30 + [Phase.ENFORCING] * 20_000
     for iteration, phase in enumerate(phases):
         stats.begin(iteration, phase, steady=True)
-        stats.measured(iteration, 1.0, switches=10.0, late_switches=1.0)
+        share = math.nan if iteration % 2 else 0.98
+        stats.measured(iteration, 1.0, switches=10.0, late_switches=1.0, share_at_clock=share)
         stats.energy(iteration, 1000.0 if phase is Phase.BASELINE else 880.0)
     begin = time.perf_counter()
     summary = stats.summary()
@@ -23,6 +25,7 @@ def test_a_training_of_weeks_neither_fills_the_memory_nor_gets_slower():
     assert summary["profiling_iterations"] == 30
     assert summary["late_switches"] == 20_000
     assert summary["switches_per_iteration"] == 10.0
+    assert summary["share_at_clock"] == 0.98
     assert stats.series()[-1]["iteration"] == len(phases) - 1
 
 

@@ -24,6 +24,24 @@ def test_the_confidence_interval_holds_the_true_saving(tmp_path):
     assert (slowdown.low, slowdown.high) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("baselines", [3, 6, 40])
+def test_the_interval_of_the_saving_holds_the_truth_however_few_baselines_there_are(tmp_path, baselines):
+    random = np.random.default_rng(baselines)
+    (tmp_path / "summary.json").write_text("{}")
+    held = 0
+    for _ in range(300):
+        phases = [("baseline", 1000.0)] * baselines + [("enforcing", 900.0)] * 50
+        energies_j = [(phase, mean * random.normal(1.0, 0.02)) for phase, mean in phases]
+        rows = [
+            {"iteration": i, "phase": phase, "steady": True, "energy_j": energy_j, "iteration_time_s": 1.0}
+            for i, (phase, energy_j) in enumerate(energies_j)
+        ]
+        (tmp_path / "iterations.json").write_text(json.dumps(rows))
+        saving = read_run(tmp_path).confidence("energy_j")
+        held += saving.low <= 0.1 <= saving.high
+    assert 0.9 < held / 300 < 0.99
+
+
 def test_the_saving_over_time_is_that_of_the_latest_refreshes_with_its_interval(tmp_path):
     """The interval of Student's t: of the normal mean of few values, it holds the truth 95 times of 100."""
     random = np.random.default_rng(5)

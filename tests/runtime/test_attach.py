@@ -2,6 +2,7 @@
 
 import json
 import logging
+from typing import ClassVar
 
 import pytest
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from perseus_ds.config import Config
 from perseus_ds.coordination.resume import Hardware
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Topology
+from perseus_ds.report.energy_file import EnergyFile
 from perseus_ds.report.event_log import JobLog, RankLog
 from perseus_ds.report.metrics_writer import MetricsWriter
 from perseus_ds.report.run_recorder import RunRecorder
@@ -43,10 +45,11 @@ def gpu(monkeypatch):
     """The class of the GPU that is opened, in a job of one rank."""
 
     class Mine(Gpu):
-        pass
+        loaded: ClassVar[list[str]] = []
 
     monkeypatch.setattr(module, "RankGpu", Mine)
     monkeypatch.setattr(module, "compile_isolated", lambda: None)
+    monkeypatch.setattr(module, "load_path_kernel", lambda: Mine.loaded.append("kernel"))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield Mine
     dist.destroy_process_group()
@@ -56,10 +59,11 @@ def test_a_rank_that_is_alone_coordinates_writes_and_sets_clocks(tmp_path, gpu):
     prometheus = tmp_path / "perseus.prom"
     config = Config(run_dir=tmp_path / "run", report={"html": False, "prometheus_textfile": prometheus})
     session = attach(config, ALONE)
-    assert [type(one) for one in session._subscribers] == [RankLog, JobLog, RunRecorder, MetricsWriter]
+    assert [type(one) for one in session._subscribers] == [RankLog, JobLog, RunRecorder, EnergyFile, MetricsWriter]
     session.iteration_begin(1, training=True)
     session.close()
     assert gpu.closed == 1
+    assert gpu.loaded == ["kernel"]
     assert json.loads((tmp_path / "run" / "config.json").read_text())["gpu"] == {"name": "A"}
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["framework"] == "made up 1"
     assert session._controller._sets_clocks

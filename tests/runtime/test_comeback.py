@@ -77,7 +77,10 @@ class Pair:
             None if rank else self.limit,
         )
         clocks = self.clocks[rank]
-        meter.iteration_begins = lambda number, at_s, given: (clocks.append(given), begins(number, at_s, given))
+        meter.iteration_begins = lambda number, at_s, given, *more: (
+            clocks.append(given),
+            begins(number, at_s, given, *more),
+        )
         return RankSession(
             self.config,
             bus,

@@ -250,3 +250,18 @@ def test_an_instruction_that_begins_earlier_than_expected_has_its_clock_asked_fo
     assert gpu.mhz == 1100
     gpu.run(0.6 + 0.001)  # and the clock after it comes as much earlier
     assert gpu.mhz == 1300
+
+
+def test_a_clock_that_is_asked_for_early_is_asked_for_as_the_instruction_before_begins():
+    asked: list[tuple[int, float]] = []
+    now_s = 10.0
+    frequencies = FrequencyController(lambda mhz, due_s: asked.append((mhz, due_s)), lambda _: 0.02, lambda: now_s)
+    token = IterationToken(IterationClocks(1410, (1400, 1385, 1400), asks_early=True), 7, (0.0, 0.0, 0.0))
+    frequencies.begin(token, now_s)
+    asked.clear()
+    for index in range(3):
+        frequencies.instruction_began(token, index, now_s)
+        now_s += 0.1
+        frequencies.instruction_ended(token, index, now_s)
+    assert [mhz for mhz, _ in asked[:2]] == [1385, 1400]
+    assert [due_s for _, due_s in asked[:2]] == pytest.approx([10.0, 10.1], abs=0.001)

@@ -1,12 +1,14 @@
 """Clocks that came late, and what the instructions would have taken otherwise."""
 
+import math
+
 import pytest
 
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
-from perseus_ds.runtime.late_clocks import late_switches, times_at_clock
+from perseus_ds.runtime.late_clocks import late_switches, share_at_clock, times_at_clock
 
 FORWARD, BACKWARD = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0)
 BEGIN_S, LATENCY_S = 10.0, 0.2
@@ -61,6 +63,24 @@ def test_clocks_come_in_the_order_of_their_requests():
     found = times_at_clock(one, latencies_s.__getitem__, lambda operation, mhz: AT_S[mhz])
     # The lower clock is there at 1.7 s and gone at once: nothing ran at it.
     assert found == pytest.approx([1.0, 1.0, 1.0])
+
+
+def at_clock(one: RecordedIteration) -> float:
+    return share_at_clock(one, lambda mhz: LATENCY_S)
+
+
+def test_a_late_clock_takes_from_its_instruction_and_an_early_one_from_the_one_before():
+    late = iteration((0.0, 1.0, 1400), (1.0, 3.0, 700), (3.0, 5.0, 700), r1=1.3)
+    assert at_clock(late) == 1.0  # the median of 1, 0.75 and 1
+    assert at_clock(iteration((0.0, 2.0, 1400), r1=9.0)) == 1.0
+    assert at_clock(iteration((0.0, 2.0, 1400), (2.0, 4.0, 700), r1=2.3)) == pytest.approx((1.0 + 0.75) / 2)
+    assert at_clock(iteration((0.0, 2.0, 1400), (2.0, 4.0, 700), r1=1.3)) == pytest.approx((0.75 + 1.0) / 2)
+
+
+def test_instructions_as_short_as_a_switch_do_not_count():
+    assert at_clock(iteration((0.0, 0.02, 1400), (0.02, 2.02, 700), r1=-0.18)) == pytest.approx(1.0)
+    assert math.isnan(at_clock(iteration((0.0, 0.02, 1400))))
+    assert math.isnan(at_clock(iteration()))
 
 
 def test_what_is_not_known_changes_nothing():

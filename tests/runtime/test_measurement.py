@@ -99,6 +99,11 @@ def test_the_next_iteration_is_expected_to_be_like_the_latest_with_the_same_cloc
     assert measurements.expected_begins_s(plan) == (), "long ago"
 
 
+def test_clocks_that_are_asked_for_early_need_no_earlier_iteration():
+    early = IterationClocks(1410, (1400, 1385, 1400), asks_early=True)
+    assert Measurements().expected_begins_s(early) == (0.0, 0.0, 0.0)
+
+
 def test_where_no_clock_changes_nothing_is_expected():
     measurements = measured(at_clocks(0, 1.0, 1400, 1400))
     assert measurements.expected_begins_s(IterationClocks(1410, (1400, 1400))) == ()

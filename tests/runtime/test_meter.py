@@ -1,5 +1,6 @@
 """The meter: what one rank measures of training iterations, and what it leaves out."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -42,12 +43,20 @@ class Rank:
         self.gpu.timer = self.timer = SteppedTimer()
         self.meter = RankMeter(self.gpu, Topology(0, 2, 0, 1, stage, 2, framework="made up 1"))
 
-    def runs(self, number: int | None, *operations: tuple[Operation, float], clocks=None, ends: bool = True) -> None:
+    def runs(
+        self,
+        number: int | None,
+        *operations: tuple[Operation, float],
+        clocks=None,
+        ends: bool = True,
+        planned_s: Sequence[float] = (),
+    ) -> None:
         self.meter.iteration_over(self.timer.now_s)
         if number is None:
             self.meter.evaluation_begins()
         else:
-            self.meter.iteration_begins(number, self.timer.now_s, clocks or IterationClocks(CLOCKS_MHZ[0]))
+            clocks = clocks or IterationClocks(CLOCKS_MHZ[0])
+            self.meter.iteration_begins(number, self.timer.now_s, clocks, lambda: planned_s)
         for operation, takes_s in operations:
             self.meter.operation_begin(operation)
             self.timer.now_s += takes_s
@@ -86,6 +95,17 @@ def test_clocks_are_asked_for_as_planned_and_switches_counted():
     assert rank.meter.switches == IterationClocks(high, (high, low)).switches == 2
 
 
+def test_the_plan_tells_when_instructions_begin_until_an_iteration_has_told():
+    rank = Rank()
+    clocks, work = IterationClocks(1400, (1400, 1200)), ((FORWARD, 1.0), (BACKWARD, 1.0))
+    expected = []
+    for number in range(2):
+        rank.runs(number, *work, clocks=clocks, planned_s=(0.0, 0.9))
+        expected.append(rank.meter._recorder._pending[-1].token.expected_begins_s)
+        rank.meter.collect()
+    assert expected == [(0.0, 0.9), [0.0, 1.0]]
+
+
 def test_an_evaluation_runs_without_a_lock():
     rank = Rank()
     high, low = CLOCKS_MHZ
@@ -103,6 +123,7 @@ def test_a_late_switch_is_counted_in_the_collection_that_it_arrives_in():
     token.requested_s.update({0: -1.0, 1: 1.5})  # the backward began at 1.0
     rank.meter.collect()
     assert rank.meter.late_switches == 1
+    assert rank.meter.share_at_clock == pytest.approx((1.0 + 0.5) / 2, abs=0.02)  # the median of two
     rank.meter.collect()
     assert rank.meter.late_switches == 0
 

@@ -12,11 +12,13 @@ from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
+from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.runtime.measurement import Measurements
 from perseus_ds.runtime.profiler import Profiler
+from perseus_ds.worker_process import call_here
 
 CLOCKS_MHZ = tuple(range(1410, 1100, -15))
 LATENCY_S, INSTRUCTION_S = 0.010, 0.05
@@ -39,9 +41,13 @@ class Training:
         operations.append(TimedOperation(Operation(Kind.OPTIMIZER), len(order), len(order) + 1.0))
         self.trace = StageTrace(0, 0, 17.0, tuple(operations))
         self.config = ProfilingConfig(max_iterations=60)
-        self.profiler = Profiler(
-            self.config, topology, self.measurements, self.trace, CLOCKS_MHZ, LATENCY_S, INSTRUCTION_S, 0
-        )
+        sweep = Sweep(self.pipeline.keys(0), CLOCKS_MHZ, self.config, LATENCY_S, INSTRUCTION_S)
+        self.calls: list[tuple] = []
+        self.profiler = Profiler(topology, self.measurements, self.trace, sweep, LATENCY_S, 0, self.calling)
+
+    def calling(self, *args):
+        self.calls.append(args)
+        return call_here(*args)
 
     def runs(self, clocks_mhz: tuple[int, ...]) -> None:
         """Run an iteration; it is recorded, and the counter read."""
@@ -88,6 +94,12 @@ def test_the_report_has_the_true_curves_and_the_baseline_s_trace() -> None:
             assert point.energy_j == pytest.approx(truth[point.frequency_mhz].energy_j, rel=0.04)
 
 
+def test_the_first_iterations_ask_early_so_that_requests_come_upon_instructions() -> None:
+    training = Training()
+
+    assert [training.profiler.next_clocks().asks_early for _ in range(4)] == [True, True, False, False]
+
+
 def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     training, go_on = Training(), threading.Event()
     monkeypatch.setattr(training.profiler, "_attribute", go_on.wait)
@@ -98,6 +110,18 @@ def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypat
     assert estimating[0] is None
     assert estimating[1] is estimating[2] is not None
     go_on.set()
+
+
+def test_estimates_begin_with_the_window_that_the_last_one_found_and_the_report_with_none() -> None:
+    training = Training()
+    training.sweeps()
+    training.profiler.report()
+
+    guesses = [call[-1] for call in training.calls]
+    assert training.calls[0][0] is attribute
+    assert guesses[0] is None
+    assert guesses[-2] is not None
+    assert guesses[-1] is None, "while there was little to see, a wrong window may have fitted"
 
 
 @pytest.mark.against_the_clock("an estimate that a busy host keeps waiting ends no sweep")

@@ -68,7 +68,7 @@ def test_a_profile_is_handed_in_by_who_has_swept(rank):
     rank.executor.execute(BeginProfiling(least_iteration_s=0.01, baseline_begin=3), 12)
     rank.executor.execute(SolveProfile(1), 30)
     (report,) = rank.executor.channel.handed_in
-    assert report.args == (rank.executor.profiler, rank.meter.gpu.switch_jitter_s)
+    assert report.args == (rank.executor.profiler, rank.meter.gpu.switch_jitter_s, {1200: (0.01,)})
     assert rank.executor.channel.done == [("solve", ["what the ranks have handed in"])]
     assert set(rank.executor.profiler.next_clocks().planned_mhz) <= set(CLOCKS_MHZ)
 
@@ -78,15 +78,20 @@ def test_the_sweep_is_made_from_the_baseline_and_from_what_all_ranks_agree_on(tm
     for takes_s in [0.02] * 2 + [0.001] * 3 + [0.02] * 2:
         rank.runs(Kind.FORWARD, Kind.BACKWARD, takes_s=takes_s)
     rank.meter.collect()
-    made = []
+    made, swept = [], []
     monkeypatch.setattr("perseus_ds.runtime.request_executor.Profiler", lambda *given: made.append(given))
+    monkeypatch.setattr(
+        "perseus_ds.runtime.request_executor.Sweep", lambda *given, **named: swept.append((given, named))
+    )
     rank.meter.topology = topology = Topology(0, 4, 0, 1, 0, 4)
     rank.executor.execute(BeginProfiling(least_iteration_s=0.08, baseline_begin=2), 7)
-    ((_, place, measurements, trace, clocks_mhz, latency_s, instruction_s, first),) = made
+    ((place, measurements, trace, _, latency_s, first, _),) = made
+    (((_, clocks_mhz, _), sweeps),) = swept
     assert (place, measurements, clocks_mhz) == (topology, rank.meter.measurements, CLOCKS_MHZ)
     assert trace.iteration_time_s < 0.03, "no warm-up, and nothing after the baseline"
     assert (latency_s, first) == (0.01, 2)
-    assert instruction_s == pytest.approx(0.01)  # two of its own, and six of waiting for three other stages
+    assert sweeps["settle_s"] == latency_s
+    assert sweeps["instruction_s"] == pytest.approx(0.01)  # two of its own, and six of waiting for three other stages
 
 
 def test_a_trace_is_of_the_latest_iterations_and_taken_at_once(rank):

@@ -1,6 +1,7 @@
 """One rank's iterations: when an exception ends one of them, when they grow while profiled, when another rank fails."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -175,12 +176,17 @@ def test_the_end_closes_the_bus_before_anybody_writes(tmp_path):
     assert closed == [(JobEnded, True)]
 
 
-def test_once_there_are_plans_the_gpu_is_read_calmly(tmp_path):
+def test_once_the_clocks_of_a_plan_have_been_timed_the_gpu_is_read_calmly(tmp_path):
     rank, table, calm = LoneRank(tmp_path), first_table(1), []
     rank.gpu.watch_calmly = calm.append
     rank.runs(Kind.FORWARD, Kind.BACKWARD)
     assert calm == []
     decision = Decision(Phase.SOLVING, (), 0.0, (PlansAdopted(1, table, None),), ())
-    rank.session._controller = SimpleNamespace(decide=lambda _: decision, phase=Phase.SOLVING, table=None)
+    rank.session._controller = SimpleNamespace(decide=lambda _: decision, phase=Phase.SOLVING, table=table)
+    rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    decision = replace(decision, events=())
+    for _ in range(11):
+        rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    assert calm == []
     rank.runs(Kind.FORWARD, Kind.BACKWARD)
     assert calm == [table.max_time_s]

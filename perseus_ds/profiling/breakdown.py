@@ -1,0 +1,111 @@
+"""A GPU's energy by what it did: each kind of instruction, waiting, and other work. No clock need be set for it.
+
+The energy counter is slower than instructions are. So the powers are fitted to many iterations, as for a profile, and
+each is multiplied by the time that it lasted. The sum is what the counter says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["KindEnergy", "RankEnergy", "energy_by_kind"]
+
+
+@dataclass(frozen=True)
+class KindEnergy:
+    """What a GPU used for one kind of instruction, waiting or other work, per iteration.
+
+    Attributes:
+        kind: A kind of instruction, ``waiting`` or ``other_work``.
+        instructions: How many there were; 0 for the other two.
+        time_s: How long they took together.
+        energy_j: What they used together.
+    """
+
+    kind: str
+    instructions: float
+    time_s: float
+    energy_j: float
+
+
+@dataclass(frozen=True)
+class RankEnergy:
+    """One rank's energy of one kind.
+
+    Attributes:
+        rank: Of the job.
+        pipeline: Its pipeline.
+        stage: Its stage.
+        energy: Per iteration.
+    """
+
+    rank: int
+    pipeline: int
+    stage: int
+    energy: KindEnergy
+
+
+def energy_by_kind(
+    spans: Sequence[Span],
+    samples: Sequence[tuple[float, float]],
+    iterations: int,
+    switch_latency_s: float = 0.0,
+) -> list[KindEnergy]:
+    """Split a GPU's energy up.
+
+    Args:
+        spans: Work of whole iterations, in order of time, without evaluation.
+        samples: (monotonic time, joules) of each changed point of the energy counter.
+        iterations: How many iterations the spans are of.
+        switch_latency_s: From a clock request to the new clock.
+
+    Returns:
+        One row per kind, by name; waiting and other work come last.
+
+    Raises:
+        PerseusError: The counter hardly moved during the spans.
+    """
+    found = attribute(spans, samples, switch_latency_s)
+    times_s: dict[str, float] = defaultdict(float)
+    energies_j: dict[str, float] = defaultdict(float)
+    did = segments(spans, changes(spans, switch_latency_s))
+    for one in did:
+        lasted_s = one.end_s - one.begin_s
+        times_s[_name(one)] += lasted_s
+        energies_j[_name(one)] += lasted_s * _power_w(found, one)
+    counted_j = np.interp([did[0].begin_s, did[-1].end_s], *np.transpose(samples))
+    factor = float(counted_j[1] - counted_j[0]) / sum(energies_j.values())
+    counts = Counter(span.key.kind.value for span in spans if span.key is not None)
+    names = [*sorted(counts), *(name for name in map(_between, Between) if name in times_s)]
+    return [
+        KindEnergy(name, counts[name] / iterations, times_s[name] / iterations, factor * energies_j[name] / iterations)
+        for name in names
+    ]
+
+
+def _name(one: Segment) -> str:
+    return one.what.kind.value if isinstance(one.what, CurveKey) else _between(one.what)
+
+
+def _between(what: Between) -> str:
+    return what.value.replace(" ", "_")
+
+
+def _power_w(found: Attribution, one: Segment) -> float:
+    """Return the fitted power; a clock of which none was fitted has that of the nearest one."""
+    waiting = len(found.states)
+    if one.what is Between.OTHER:
+        return float(found.power.values[waiting + 2])
+    if one.what is Between.WAITING:
+        return found.blocking_power_w + found.waiting_slope_w_per_mhz * (one.clock_mhz - found.waiting_mhz)
+    fitted = [(abs(mhz - one.clock_mhz), index) for index, (key, mhz) in enumerate(found.states) if key == one.what]
+    return float(found.power.values[min(fitted)[1]]) if fitted else fmean(found.power.values[:waiting])

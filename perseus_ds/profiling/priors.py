@@ -1,0 +1,88 @@
+"""What is known of curves over the clock before anything is measured: they are smooth, and like one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "LEVELS_DIFFER",
+    "VAGUE",
+    "Curves",
+    "matern",
+    "parabolas",
+    "prior_covariance",
+    "unit_clocks",
+    "unknown_beforehand",
+]
+
+Array = NDArray[np.float64]
+Curves = Sequence[NDArray[np.intp]]
+"""The columns of each curve's states."""
+
+VAGUE = 10.0
+"""Standard deviation of what is not known beforehand, as a multiple of the value."""
+
+LEVELS_DIFFER = 0.25
+"""How far the levels of curves differ, as a share of them."""
+
+
+def unit_clocks(clocks_mhz: Sequence[int]) -> Array:
+    """Return clocks scaled to 0 ... 1."""
+    clocks = np.array(clocks_mhz, dtype=float)
+    return (clocks - clocks.min()) / max(np.ptp(clocks), 1.0)
+
+
+def parabolas(curves: Curves, clock: Array) -> Array:
+    """Return the basis of one parabola per curve and one constant per lone state, shape (p, b)."""
+    columns = [np.zeros((len(clock), 3)) for _ in curves]
+    for column, states in zip(columns, curves, strict=True):
+        column[states] = np.vander(clock[states], 3)
+    return np.column_stack([*columns, _lone(curves, clock)])
+
+
+def _lone(curves: Curves, clock: Array) -> Array:
+    return np.delete(np.eye(len(clock)), np.concatenate(curves), axis=1)
+
+
+def unknown_beforehand(curves: Curves, clock: Array) -> Array:
+    """Return what is not known beforehand: the common level, slope and bend, and each level roughly, shape (p, b)."""
+    together = np.concatenate(curves)
+    levels = np.zeros((len(clock), len(curves)))
+    for column, states in enumerate(curves):
+        levels[states, column] = LEVELS_DIFFER
+    common = np.zeros((len(clock), 3))
+    common[together] = np.vander(clock[together], 3)
+    return np.column_stack([levels, VAGUE * common, VAGUE * _lone(curves, clock)])
+
+
+def prior_covariance(curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float) -> Array:
+    """Return how values vary and go together beforehand, as shares of their scale, up to what is not known at all.
+
+    Args:
+        curves: For each curve, the columns of its states.
+        clock: Each state's clock, scaled to about 0 … 1, shape (p,).
+        length: Correlation length, as a share of the clock's range.
+        smooth: Standard deviation of what all curves have in common beyond a parabola.
+        own: Standard deviation of each curve's own smooth part; its slope and bend are as uncertain.
+        free: Standard deviation of each point's own.
+
+    Returns:
+        The covariance, shape (p, p).
+    """
+    alike = matern(clock, length)
+    slopes = np.outer(clock, clock) + np.outer(clock**2, clock**2)
+    covariance = free**2 * np.eye(len(clock))
+    together = np.concatenate(curves)
+    covariance[np.ix_(together, together)] += smooth**2 * alike[np.ix_(together, together)]
+    for states in curves:
+        covariance[np.ix_(states, states)] += own**2 * (alike + slopes)[np.ix_(states, states)]
+    return covariance
+
+
+def matern(clock: Array, length: float) -> Array:
+    """Return the correlation of values at two clocks (Matern kernel, smoothness 5/2), shape (p, p)."""
+    distance = np.abs(clock[:, None] - clock) * np.sqrt(5.0) / length
+    return (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)

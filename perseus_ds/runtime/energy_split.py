@@ -1,0 +1,83 @@
+"""Every so often, splits the energy of all ranks up by kind of instruction; works without the right to set clocks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from perseus_ds.coordination.bus import Bus
+from perseus_ds.coordination.events import EnergySplitKnown
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.messages import PerseusError
+from perseus_ds.pipeline.events import Topology
+from perseus_ds.profiling.breakdown import RankEnergy, energy_by_kind
+from perseus_ds.profiling.spans import Span
+from perseus_ds.runtime.meter import RankMeter
+from perseus_ds.worker_process import Call
+
+__all__ = ["EnergySplit"]
+
+Samples = list[tuple[float, float]]
+
+_LEAST = 4  # iterations: fewer tell too little
+_PHASES = (Phase.BASELINE, Phase.OBSERVING, Phase.ENFORCING)
+
+
+class EnergySplit:
+    """One rank's part. Nothing here waits: the bus's thread does the work.
+
+    Args:
+        every: Iterations between two; 0: none.
+        latency_s: From a clock request to the new clock.
+        call: Makes the heavy calls.
+    """
+
+    def __init__(self, every: int, latency_s: float, call: Call) -> None:
+        self._every = every
+        self._latency_s = latency_s
+        self._call = call
+        self._coming: tuple[Future[list[list[RankEnergy]] | None], Future[dict[str, float]]] | None = None
+
+    def begins(self, iteration: int, phase: Phase, bus: Bus, meter: RankMeter) -> list[EnergySplitKnown]:
+        """Begin an iteration, the same on all ranks: ask for a split when it is time.
+
+        Returns:
+            What has arrived, once.
+        """
+        known = self._arrived(iteration)
+        if self._every and iteration and iteration % self._every == 0 and phase in _PHASES:
+            topology, measurements = meter.topology, meter.measurements
+            # Copied now: the bus's thread may be late.
+            recent = *measurements.latest_spans(topology.stage), list(measurements.samples)
+            gathered = bus.gather(partial(self._split, topology, *recent))
+            self._coming = gathered, bus.broadcast(lambda: _by_kind(gathered.result() or [], topology.pipelines))
+        return known
+
+    def _arrived(self, iteration: int) -> list[EnergySplitKnown]:
+        if self._coming is None or not self._coming[1].done():
+            return []
+        (gathered, known), self._coming = self._coming, None
+        if known.exception() is not None:  # whoever needs the bus more says so
+            return []
+        rows = tuple(row for rank in gathered.result() or [] for row in rank)
+        return [EnergySplitKnown(iteration, rows, known.result())]
+
+    def _split(self, topology: Topology, spans: list[Span], iterations: int, samples: Samples) -> list[RankEnergy]:
+        """Return this rank's rows; none where too little is known."""
+        if iterations < _LEAST:
+            return []
+        try:
+            found = self._call(energy_by_kind, spans, samples, iterations, self._latency_s)
+        except PerseusError:
+            return []
+        return [RankEnergy(topology.rank, topology.pipeline, topology.stage, one) for one in found]
+
+
+def _by_kind(ranks: Sequence[Sequence[RankEnergy]], pipelines: int) -> dict[str, float]:
+    """Return the joules of one pipeline's iteration, by kind."""
+    sums: dict[str, float] = defaultdict(float)
+    for row in (row for rank in ranks for row in rank):
+        sums[row.energy.kind] += row.energy.energy_j / pipelines
+    return dict(sums)

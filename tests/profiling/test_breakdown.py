@@ -1,0 +1,70 @@
+"""A GPU's energy by kind, against powers that are known."""
+
+import numpy as np
+import pytest
+from test_energy import OPTIMIZER_W, POWER_W, WAITING_W, training
+
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.breakdown import energy_by_kind
+from perseus_ds.profiling.spans import Span
+from perseus_ds.profiling.table import CurveKey
+
+ITERATIONS = 120
+
+
+def at_one_clock() -> tuple[list[Span], list[tuple[float, float]]]:
+    """A training at the highest clock alone, as one that only observes."""
+    now_s, spans, draws = 10.0, [], []
+    rng = np.random.default_rng(1)
+    for _ in range(60):
+        for key, work_s in ((CurveKey(1, Kind.FORWARD), 0.03), (CurveKey(1, Kind.BACKWARD), 0.055)) * 2:
+            spans.append(Span(now_s, now_s + work_s, key, 1410))
+            draws.append((work_s, POWER_W[key, 1410]))
+            now_s += work_s
+        spans.append(Span(now_s, now_s + 0.02, None))
+        wait_s = float(rng.uniform(0.02, 0.06))
+        draws += [(0.02, OPTIMIZER_W), (wait_s, WAITING_W)]
+        now_s += 0.02 + wait_s
+    times_s = 10.0 + np.cumsum([0.0] + [seconds for seconds, _ in draws])
+    energies_j = np.cumsum([0.0] + [seconds * watts for seconds, watts in draws])
+    polls = np.arange(10.0, now_s, 0.02)
+    return spans, list(zip(polls.tolist(), np.interp(polls, times_s, energies_j).tolist(), strict=True))
+
+
+def test_at_one_clock_each_kind_has_its_own_energy():
+    found = {one.kind: one for one in energy_by_kind(*at_one_clock(), iterations=60)}
+
+    assert list(found) == ["backward", "forward", "waiting", "other_work"]
+    assert [one.instructions for one in found.values()] == [2.0, 2.0, 0.0, 0.0]
+    assert found["forward"].time_s == pytest.approx(0.06)
+    assert found["forward"].energy_j == pytest.approx(0.06 * 400.0, rel=0.02)
+    assert found["backward"].energy_j == pytest.approx(0.11 * 440.0, rel=0.02)
+    assert found["waiting"].energy_j == pytest.approx(0.04 * WAITING_W, rel=0.1)
+    assert found["other_work"].energy_j == pytest.approx(0.02 * OPTIMIZER_W, rel=0.1)
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.012])
+def test_a_kind_s_energy_is_that_of_all_its_clocks(latency_s):
+    spans, samples = training(latency_s)
+    found = {one.kind: one for one in energy_by_kind(spans, samples, ITERATIONS, latency_s)}
+
+    own_j = {
+        kind: sum(
+            (one.end_s - one.begin_s) * POWER_W[one.key, one.frequency_mhz]
+            for one in spans
+            if one.key and one.key.kind == kind
+        )
+        for kind in (Kind.FORWARD, Kind.BACKWARD)
+    }
+    for kind, energy_j in own_j.items():
+        assert found[kind.value].energy_j * ITERATIONS == pytest.approx(energy_j, rel=0.03)
+
+
+def test_the_sum_is_what_the_counter_says():
+    spans, samples = training()
+    found = energy_by_kind(spans, samples, ITERATIONS)
+
+    times_s, energies_j = np.transpose(samples)
+    counted_j = np.diff(np.interp([spans[0].begin_s, spans[-1].end_s], times_s, energies_j))[0]
+    assert sum(one.energy_j for one in found) * ITERATIONS == pytest.approx(counted_j)
+    assert sum(one.time_s for one in found) * ITERATIONS == pytest.approx(spans[-1].end_s - spans[0].begin_s)

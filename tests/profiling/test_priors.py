@@ -1,0 +1,38 @@
+"""How values over the clock go together before anything is measured."""
+
+import numpy as np
+import pytest
+
+from perseus_ds.profiling.priors import matern, parabolas, prior_covariance, unit_clocks
+
+
+def test_values_go_together_by_clock_by_curve_and_by_nothing() -> None:
+    clock = np.array([0.0, 0.5, 1.0, 0.0, 0.5, 1.0, 0.0])
+    smooth, own, free = 0.1, 0.01, 0.001
+
+    covariance = prior_covariance([np.arange(3), np.arange(3, 6)], clock, 0.5, smooth, own, free)
+
+    # Matern 5/2 one correlation length away, and two.
+    near, far = (1 + np.sqrt(5) + 5 / 3) * np.exp(-np.sqrt(5)), (1 + 2 * np.sqrt(5) + 20 / 3) * np.exp(-2 * np.sqrt(5))
+    assert matern(np.array([0.0, 0.5, 1.0]), 0.5) == pytest.approx(
+        np.array([[1, near, far], [near, 1, near], [far, near, 1]])
+    )
+    assert covariance[0, 3:6] == pytest.approx(smooth**2 * np.array([1.0, near, far])), "of another curve"
+    assert covariance[1, 2] == pytest.approx(smooth**2 * near + own**2 * (near + 0.5 + 0.25)), "of the same curve"
+    assert covariance[2, 2] == pytest.approx(smooth**2 + own**2 * 3 + free**2)
+    assert covariance[6] == pytest.approx([0, 0, 0, 0, 0, 0, free**2]), "of a lone state"
+
+
+def test_clocks_are_scaled_to_their_range() -> None:
+    assert unit_clocks([900, 1410, 1155]).tolist() == [0.0, 1.0, 0.5]
+    assert unit_clocks([1410, 1410]).tolist() == [0.0, 0.0]
+
+
+def test_parabolas_have_one_constant_per_lone_state() -> None:
+    clock = np.array([0.0, 0.5, 1.0, 0.5, 0.0])
+
+    basis = parabolas([np.array([0, 1, 2]), np.array([3])], clock)
+
+    assert basis[:, :3].tolist() == [[0, 0, 1], [0.25, 0.5, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0]]
+    assert basis[3, 3:6].tolist() == [0.25, 0.5, 1]
+    assert basis[:, 6].tolist() == [0, 0, 0, 0, 1]
