@@ -23,7 +23,7 @@ from perseus_ds.coordination.plan_channel import PlanChannel
 from perseus_ds.coordination.rejoin import RejoinTerms
 from perseus_ds.coordination.resume import Hardware, ResumeData, depends_on, group_pipelines, look_up
 from perseus_ds.coordination.rounds import condense, condensed_width
-from perseus_ds.frontier.kernels import compile_isolated, load_path_kernel
+from perseus_ds.frontier.kernels import load_kernels, load_path_kernel
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.clocks import USUAL_JITTER
 from perseus_ds.pipeline.events import Topology
@@ -85,8 +85,10 @@ def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -
         subscribers += [JobLog(config), RunRecorder(config, topology, directory, opened.gpu.describe(), baseline)]
         subscribers.append(EnergyFile(directory))
         _greet(opened, topology, directory, known, resumes=baseline is not None)
-    # Every node's kernels are there, on everybody's bulk channel, before the profile is.
-    bus.gather(compile_isolated if os.environ.get("LOCAL_RANK", "0") == "0" else lambda: None)
+    # One rank of each node compiles the kernels, and then all load them, before the profile is there.
+    load = partial(worker.call, load_kernels)
+    bus.broadcast(bus.gather(load if os.environ.get("LOCAL_RANK", "0") == "0" else lambda: None).result)
+    bus.gather(load)
     if sinks := metric_sinks(config, topology, bus.is_coordinator):
         subscribers.append(MetricsWriter(sinks, pipelines, baseline and baseline["energy_j"]))
     meter = RankMeter(opened.gpu, topology)

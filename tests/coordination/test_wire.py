@@ -111,7 +111,7 @@ def crafted(*nodes: list) -> bytes:
         b"",
         crafted(["object", "subprocess:Popen", ["args"], ["true"]]),
         crafted(["object", "perseus_ds.device.clock_keeper:ClockKeeper", [], []]),
-        crafted(["object", "perseus_ds.frontier.kernels:subprocess.Popen", [], []]),
+        crafted(["object", "perseus_ds.worker_process:subprocess.Popen", [], []]),
         crafted(["object", "perseus_ds.coordination.wire:encode", [], []]),
         crafted(["enum", "perseus_ds.pipeline.kinds:Kind", "no kind"]),
         crafted(["record", "perseus_ds.config.model:Config", []]),

@@ -31,51 +31,33 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The commands that were started."""
-    commands: list[str] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: commands.append(" ".join(command)))
-    return commands
+def called(monkeypatch: pytest.MonkeyPatch, cache: Path) -> list[bool]:
+    """For each time the kernels are called: whether the index is still there."""
+    calls: list[bool] = []
+    monkeypatch.setattr(kernels, "_call_kernels", lambda: calls.append(cache.exists()))
+    return calls
 
 
-def test_what_is_compiled_already_is_not_compiled_again(cache: Path, started: list[str]) -> None:
-    kernels.compile_isolated()
-    assert started == []
-    assert cache.exists()
+def test_kernels_newer_than_all_sources_are_kept(called: list[bool]) -> None:
+    kernels.load_kernels()
+    assert called == [True]
 
 
-def test_kernels_older_than_a_source_that_they_call_are_compiled_by_another_process(
-    cache: Path, started: list[str]
+def test_kernels_older_than_a_source_that_they_call_are_forgotten_before_they_are_loaded(
+    cache: Path, called: list[bool]
 ) -> None:
     source = cache.with_name("flow_search.py")
     later_s = cache.stat().st_mtime + 1
     os.utime(source, (later_s, later_s))
-    kernels.compile_isolated()
-    assert not cache.exists()
-    assert "perseus_ds.frontier.kernels" in started[0]
-
-
-def test_where_nothing_was_compiled_another_process_does(cache: Path, started: list[str]) -> None:
-    cache.unlink()
-    kernels.compile_isolated()
-    assert len(started) == 1
+    kernels.load_kernels()
+    assert called == [False]
 
 
 @pytest.mark.compiled
 def test_a_plan_needs_no_kernel_that_was_not_compiled() -> None:
-    kernels.compile_kernels()
+    kernels.load_kernels()
     for kernel in (advance, choose_chains, search, fill):
         assert kernel.stats.cache_hits or kernel.stats.cache_misses
-
-
-@pytest.mark.parametrize("error", [OSError("no fork"), subprocess.TimeoutExpired("python", 300)], ids=str)
-def test_a_process_that_fails_stops_nobody(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def failing(*args: object, **kwargs: object) -> None:
-        raise error
-
-    monkeypatch.setattr(kernels, "_are_kept", lambda: False)
-    monkeypatch.setattr(subprocess, "run", failing)
-    kernels.compile_isolated()
 
 
 def test_the_kernel_that_a_trainer_needs_is_loaded_ahead() -> None:

@@ -48,7 +48,7 @@ def gpu(monkeypatch):
         loaded: ClassVar[list[str]] = []
 
     monkeypatch.setattr(module, "RankGpu", Mine)
-    monkeypatch.setattr(module, "compile_isolated", lambda: None)
+    monkeypatch.setattr(module, "load_kernels", lambda: None)
     monkeypatch.setattr(module, "load_path_kernel", lambda: Mine.loaded.append("kernel"))
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield Mine
