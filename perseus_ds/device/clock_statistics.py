@@ -13,6 +13,7 @@ from typing import Any
 from perseus_ds.device.clock_keeper import KeeperUpdate
 from perseus_ds.device.driver import Throttle
 from perseus_ds.device.protocol import Sample
+from perseus_ds.profiling.latencies import usual_latency_s
 
 __all__ = ["ClockStatistics", "held_clock_mhz"]
 
@@ -91,9 +92,7 @@ class ClockStatistics:
         latencies_s.append(latency_s)
         if not self._held:
             self.unheld_s[mhz].append(latency_s)
-        # The tail is heavy: of one or two, the shorter is the more likely one.
-        typical = statistics.median if len(latencies_s) >= _ENOUGH else min
-        self._typical_s[mhz] = typical(latencies_s)
+        self._typical_s[mhz] = usual_latency_s(latencies_s)
 
     def latency_s(self, mhz: int, otherwise_s: float) -> float:
         """Return the median time to a clock; the shorter one of two.

@@ -110,13 +110,11 @@ class _Stuck(NamedTuple):
         until_s: When the clock comes that an instruction ended without; 0 where it did not.
         clock: What it ran at instead.
         asked_s: When the latest request so far was due; below 0 where none can be yet.
-        late_s: For how much of an instruction's time jitter makes its clock late, if it changes.
     """
 
     until_s: FloatArray
     clock: IntArray
     asked_s: FloatArray
-    late_s: FloatArray
 
 
 def deviations(problem: Problem, jitter_s: float, samples: int, seed: int) -> FloatArray:
@@ -191,7 +189,7 @@ def run_late(nodes, clock, late_s, blame):
     blame.critical[:], blame.late_s[:], blame.early_s[:], blame.ahead_s[:] = 0.0, 0.0, 0.0, 0.0
     indptr, members = nodes.predecessors
     ends = np.zeros(nodes.order.size)
-    stuck = _Stuck(np.zeros(count), np.zeros(count, dtype=np.int64), np.zeros(count), np.zeros(count))
+    stuck = _Stuck(np.zeros(count), np.zeros(count, dtype=np.int64), np.zeros(count))
     time_s = effective_j = 0.0
     for sample in range(samples):
         deviation, last = late_s[sample], nodes.order[0]
@@ -214,7 +212,8 @@ def run_late(nodes, clock, late_s, blame):
         while last >= 0:
             if last < count:
                 blame.critical[last] += 1.0 / samples
-                blame.late_s[last] += stuck.late_s[last] / samples
+                before_s = nodes.option_s[nodes.row[last], clock[nodes.before[last]]]
+                blame.late_s[last] += min(max(0.0, deviation[last]), before_s) / samples
                 blame.early_s[last] += max(0.0, -deviation[nodes.after[last]]) / samples
             node, last = last, -1
             for edge in range(indptr[node], indptr[node + 1]):
@@ -230,7 +229,6 @@ def _late(nodes, clock, deviation, stuck, node, start_s):
     before = nodes.before[node]
     own, old, new = clock[node], clock[before], clock[nodes.after[node]]
     jitter_s = max(0.0, deviation[node])
-    stuck.late_s[node] = min(jitter_s, times[old])
     asked_s, late_s = stuck.asked_s[before], jitter_s
     if asked_s < 0.0:
         asked_s = 0.0  # the iteration's first clock is asked for as the one before ends

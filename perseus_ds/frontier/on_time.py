@@ -1,4 +1,4 @@
-"""Plans that are on time although their clocks jitter and requests let GPUs stand still.
+"""Plans that are on time although clocks jitter or take long to come, and requests let GPUs stand still.
 
 1. The ordinary plan for a shorter iteration: shorter by the lateness to expect, which the LP's durations tell.
 2. Where it is still late, some instructions take another clock: those that win most of the expected time per joule.
@@ -51,9 +51,9 @@ _PENALTIES = (0.1, 0.3, 1.0, 3.0)  # for a switch, in mean energies of an instru
 
 
 def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
-    """Return a plan that is expected to take ``t_s``; without jitter and stalls it is ``frontier.plan(t_s)``.
+    """Return a plan that is expected to take ``t_s``; where all clocks are punctual it is ``frontier.plan``.
 
-    With them the expected time may exceed ``t_s``: by a part of the ordinary plan's lateness, a few thousandths,
+    Elsewhere the expected time may exceed ``t_s``: by a part of the ordinary plan's lateness, a few thousandths,
     where time is dear. The plan's time and energy are expected values, its bound is that of ``t_s``.
 
     Args:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perseus_ds.pipeline.csr import Csr
 from perseus_ds.pipeline.dag import PipelineDag
 
-__all__ = ["StageTable", "count_changes", "move_clocks"]
+__all__ = ["StageTable", "count_changes", "frequencies_along", "move_clocks"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -89,6 +89,20 @@ def count_changes(path: IntArray) -> int:
     return int(np.count_nonzero(path != np.roll(path, 1)))
 
 
+def frequencies_along(dag: PipelineDag, tables: Sequence[StageTable], paths: Sequence[IntArray]) -> IntArray:
+    """Return each instruction's frequency, shape (instructions,).
+
+    Args:
+        dag: The pipeline.
+        tables: One per stage.
+        paths: The clocks as indices into each stage's table, in program order.
+    """
+    frequencies = np.empty(len(dag.instructions), dtype=np.int64)
+    for table, path, order in zip(tables, paths, dag.program_order, strict=True):
+        frequencies[order] = table.clocks_mhz[path]
+    return frequencies
+
+
 def move_clocks(
     dag: PipelineDag,
     tables: Sequence[StageTable],
@@ -130,10 +144,7 @@ def move_clocks(
     scale_j = float(np.abs(option_j[row, clock]).mean())
     moves = min(_WORK // dag.nodes, _MOVES * count)
     _anneal(pipeline, clock, dag.node_times_s(np.zeros(count)), terms, moves, scale_j)
-    frequencies = np.zeros(count, dtype=np.int64)
-    for table, order in zip(tables, dag.program_order, strict=True):
-        frequencies[order] = table.clocks_mhz[clock[order]]
-    return frequencies
+    return frequencies_along(dag, tables, [clock[order] for order in dag.program_order])
 
 
 @njit(cache=True, nogil=True)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from perseus_ds.frontier.plan import Plan, evaluate
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.solver import Frontier
-from perseus_ds.frontier.switch_moves import StageTable, count_changes, move_clocks
+from perseus_ds.frontier.switch_moves import StageTable, count_changes, frequencies_along, move_clocks
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag
 
@@ -75,10 +75,7 @@ def switch_aware_plan(frontier: Frontier, t_s: float, cost: SwitchCost, *, thoro
     tables = [_choices(problem, order) for order in problem.dag.program_order]
     paths = _priced_paths(frontier, tables, t_s, limit_s, cost)
     if not thorough:
-        clocks_mhz = np.empty(len(problem.dag.instructions), dtype=np.int64)
-        for table, order, path in zip(tables, problem.dag.program_order, paths, strict=True):
-            clocks_mhz[order] = table.clocks_mhz[path]
-        return evaluate(problem, clocks_mhz, frontier.lower_bound_j(t_s))
+        return evaluate(problem, frequencies_along(problem.dag, tables, paths), frontier.lower_bound_j(t_s))
     price_w = frontier.price_w(t_s) / problem.gpus_per_stage + float(problem.stage_power_w.sum())
     moved = move_clocks(problem.dag, tables, paths, limit_s, price_w, cost.penalty_j, cost.max_switches)
     plans = [evaluate(problem, moved)]

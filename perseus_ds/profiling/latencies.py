@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 
-__all__ = ["DELAYS", "switch_tail", "usual_latencies_s"]
+__all__ = ["DELAYS", "switch_tail", "usual_latencies_s", "usual_latency_s"]
 
 DELAYS = ("request_stall_s", "switch_tail_share", "switch_tail_s")
 """Fields of a profile that tell what clock requests delay, besides the usual latencies."""
@@ -51,13 +51,21 @@ def switch_tail(latencies_s: Iterable[Mapping[int, Sequence[float]]]) -> tuple[f
 
 
 def usual_latencies_s(latencies_s: Iterable[Mapping[int, Sequence[float]]]) -> dict[int, float]:
-    """Return the usual time to each clock in MHz: the median of all, of one or two the shorter one.
+    """Return the usual time to each clock in MHz.
 
     Args:
         latencies_s: See ``switch_tail``.
     """
-    by_clock = _by_clock(latencies_s).items()
-    return {mhz: median(some_s) if len(some_s) >= _ENOUGH else min(some_s) for mhz, some_s in by_clock if some_s}
+    return {mhz: usual_latency_s(some_s) for mhz, some_s in _by_clock(latencies_s).items() if some_s}
+
+
+def usual_latency_s(latencies_s: Sequence[float]) -> float:
+    """Return the usual time to a clock: the median, of one or two the shorter one, as the tail is heavy.
+
+    Args:
+        latencies_s: Of requests for this clock, in seconds; at least one.
+    """
+    return median(latencies_s) if len(latencies_s) >= _ENOUGH else min(latencies_s)
 
 
 def _by_clock(latencies_s: Iterable[Mapping[int, Sequence[float]]]) -> dict[int, list[float]]:

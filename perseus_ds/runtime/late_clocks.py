@@ -6,7 +6,7 @@ of every instruction then runs at another clock. That is no slow GPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, pairwise
 from math import inf, nan
 from statistics import median
@@ -51,15 +51,10 @@ def share_at_clock(iteration: RecordedIteration, latency_s: Latency) -> float:
         latency_s: Time from a request to a clock in MHz.
     """
     instructions = instructions_of(iteration)
-    spans = list(pairwise(_clocks(iteration, instructions, latency_s)))
+    clocks = _clocks(iteration, instructions, latency_s)
     shares = [
-        sum(
-            max(0.0, min(until_s, timed.end_s) - max(from_s, timed.begin_s))
-            for (from_s, mhz), (until_s, _) in spans
-            if mhz == timed.frequency_mhz
-        )
-        / timed.duration_s
-        for timed in instructions
+        _time_at_clock_s(timed, clocks, first) / timed.duration_s
+        for timed, first in _first_clocks(instructions, clocks)
         if timed.duration_s > _LONG_S
     ]
     return median(shares) if shares else nan
@@ -75,12 +70,10 @@ def times_at_clock(iteration: RecordedIteration, latency_s: Latency, expected_s:
     """
     instructions = instructions_of(iteration)
     clocks = _clocks(iteration, instructions, latency_s)
-    times_s, first = [], 0
-    for timed in instructions:
-        while clocks[first + 1][0] <= timed.begin_s:
-            first += 1
-        times_s.append(timed.duration_s * _stretch(timed, clocks, first, expected_s))
-    return times_s
+    return [
+        timed.duration_s * _stretch(timed, clocks, first, expected_s)
+        for timed, first in _first_clocks(instructions, clocks)
+    ]
 
 
 def _clocks(
@@ -94,6 +87,28 @@ def _clocks(
             at_s = requested_s + latency_s(mhz) - iteration.begin_s
             arrivals.append((max(at_s, arrivals[-1][0]), mhz))
     return [*arrivals, (inf, 0)]
+
+
+def _first_clocks(
+    instructions: Sequence[TimedOperation], clocks: Sequence[tuple[float, int]]
+) -> Iterator[tuple[TimedOperation, int]]:
+    """Yield each instruction, and the index of the clock that it begins with."""
+    first = 0
+    for timed in instructions:
+        while clocks[first + 1][0] <= timed.begin_s:
+            first += 1
+        yield timed, first
+
+
+def _time_at_clock_s(timed: TimedOperation, clocks: Sequence[tuple[float, int]], first: int) -> float:
+    """Return for how long an instruction ran at its own clock; arguments as of ``_stretch``."""
+    at_clock_s = 0.0
+    for (from_s, mhz), (until_s, _) in pairwise(islice(clocks, first, None)):
+        if from_s >= timed.end_s:
+            break
+        if mhz == timed.frequency_mhz:
+            at_clock_s += max(0.0, min(until_s, timed.end_s) - max(from_s, timed.begin_s))
+    return at_clock_s
 
 
 def _stretch(

@@ -16,6 +16,8 @@ from perseus_ds.worker_process import Call, call_here
 
 __all__ = ["Profiler"]
 
+_SEARCH_AGAIN = 2  # times the iterations of the search before
+
 
 class Profiler:
     """The sweep of one rank, and the estimates that steer it.
@@ -48,6 +50,7 @@ class Profiler:
         self._first_iteration = first_iteration
         self._call = call
         self._guess: SampledWindow | None = None
+        self._searched_at = 0
         self._estimating: Future[Attribution] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="perseus_ds-profiler")
 
@@ -73,7 +76,10 @@ class Profiler:
             self._estimating = None
         # Tensor-parallel ranks run each clock together: what each estimates on its own must not part them.
         if self._estimating is None and self._sweep.iterations and self._topology.shard_size == 1:
-            self._estimating = self._thread.submit(self._attribute, self._guess)
+            if self._sweep.iterations > _SEARCH_AGAIN * self._searched_at:
+                # While there was little to see, a wrong window may have fitted; a search takes seconds.
+                self._guess, self._searched_at = None, self._sweep.iterations
+            self._estimating = self._thread.submit(self._attribute)
         clocks_mhz = self._sweep.next_frequencies()
         return IterationClocks(clocks_mhz[-1], clocks_mhz, asks_early=self._sweep.toggles)
 
@@ -83,15 +89,14 @@ class Profiler:
         Raises:
             PerseusError: The energy counter did not move.
         """
-        # While there was little to see, a wrong window may have fitted.
-        attribution = self._thread.submit(self._attribute, None).result()
+        attribution = self._thread.submit(self._attribute).result()
         self._thread.shutdown(wait=False)
         return StageReport(self._topology, self._trace, attribution)
 
-    def _attribute(self, guess: SampledWindow | None) -> Attribution:
+    def _attribute(self) -> Attribution:
         spans = self._measurements.spans(self._first_iteration, self._topology.stage)
         measured, latency_s = self._measurements, self._switch_latency_s
-        question = spans, list(measured.samples), latency_s, None, list(measured.readings), guess
+        question = spans, list(measured.samples), latency_s, None, list(measured.readings), self._guess
         found: Attribution = self._call(attribute, *question)
         self._guess = found.window if found.verdict.explained else None
         return found

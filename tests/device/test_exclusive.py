@@ -4,6 +4,7 @@ import os
 import stat
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -54,14 +55,15 @@ def test_where_no_file_can_be_made_nothing_is_prevented(place, monkeypatch):
     assert claim("GPU-1") is None
 
 
-def test_a_file_system_without_locks_prevents_nothing(monkeypatch):
+def test_a_file_system_without_locks_prevents_nothing(place, monkeypatch):
     def no_locks(*_):
         raise OSError("no locks here")
 
     monkeypatch.setattr(exclusive.fcntl, "flock", no_locks)
-    before = len(os.listdir("/proc/self/fd"))
     assert claim("GPU-1") is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    lock = place / "perseus-ds-GPU-1.lock"
+    assert lock.exists()
+    assert lock not in [file.resolve() for file in Path("/proc/self/fd").iterdir()]
 
 
 def test_a_link_that_somebody_put_there_is_not_followed(place):

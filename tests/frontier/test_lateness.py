@@ -98,7 +98,7 @@ def test_draws_come_with_their_opposites_and_have_the_jitter_asked_for(gpt3: Pro
 
 
 def test_a_clock_that_comes_after_its_instruction_holds_the_next_ones_up():
-    # Three forwards that are planned at 500, 1000 and 500 MHz, all before the first clock is there.
+    # The low clock comes 0.15 s late: its instruction and half of the next one are over by then.
     dag = schedule_dag("1f1b", 1, 2)
     problem = Problem(dag, ONE_STAGE.profile, blocking_power_w=0.0)
     order = dag.program_order[0]
@@ -107,7 +107,7 @@ def test_a_clock_that_comes_after_its_instruction_holds_the_next_ones_up():
     alone = ran(problem, mhz, late_s)
     late_s[0, order[3]] = 0.05  # which is not asked for: its clock stays
     assert ran(problem, mhz, late_s) == alone
-    # The second runs at 1000 MHz throughout, the third has its clock all along.
+    # So nothing runs at 500 MHz.
     assert alone == pytest.approx((0.4, 4 * 20.0))
 
 

@@ -112,16 +112,15 @@ def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypat
     go_on.set()
 
 
-def test_estimates_begin_with_the_window_that_the_last_one_found_and_the_report_with_none() -> None:
+def test_the_window_is_looked_for_anew_whenever_there_is_more_than_twice_as_much_to_see() -> None:
     training = Training()
     training.sweeps()
     training.profiler.report()
 
-    guesses = [call[-1] for call in training.calls]
     assert training.calls[0][0] is attribute
-    assert guesses[0] is None
-    assert guesses[-2] is not None
-    assert guesses[-1] is None, "while there was little to see, a wrong window may have fitted"
+    anew = [number for number, call in enumerate(training.calls, start=1) if call[-1] is None]
+    assert [number for number in anew if number > 3] == [7, 15]  # the first ones may have explained nothing
+    assert training.calls[-1][-1] is not None, "the report does not wait for a search"
 
 
 @pytest.mark.against_the_clock("an estimate that a busy host keeps waiting ends no sweep")
