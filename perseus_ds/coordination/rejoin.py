@@ -158,7 +158,7 @@ class Rejoin:
         try:
             core = bus.broadcast(lambda: self._terms.make_core(self._core)).result(self._terms.timeout_s)
             lead = _LEAD
-            while not self._agree(bus, core, lead):
+            while not self._agree(bus, core, lead) and not self._closed.is_set():
                 lead *= 2
         except Exception:
             bus.give_up(0.0)

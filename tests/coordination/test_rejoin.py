@@ -107,8 +107,10 @@ def test_iterations_shorter_than_the_agreement_get_another_try(tmp_path, monkeyp
         time.sleep(0.01)
     assert asked.count(False) >= 2 * STAGES
     assert all(way_back.begins(8) is None for way_back in ways_back)
+    on_ranks(STAGES, lambda rank: ways_back[rank].close())
     for way_back in ways_back:
-        way_back.close()
+        way_back._thread.join(2 * TIMEOUT_S)  # the last agreement may lack the other rank
+        assert not way_back._thread.is_alive(), "it tries for ever"
 
 
 def test_what_is_over_for_the_coordinator_is_over_for_all(tmp_path):

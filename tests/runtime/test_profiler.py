@@ -119,7 +119,7 @@ def test_the_window_is_looked_for_anew_whenever_there_is_more_than_twice_as_much
 
     assert training.calls[0][0] is attribute
     anew = [number for number, call in enumerate(training.calls, start=1) if call[-1] is None]
-    assert [number for number in anew if number > 3] == [7, 15]  # the first ones may have explained nothing
+    assert {1, 3, 7} <= set(anew)  # after one that explains nothing, too
     assert training.calls[-1][-1] is not None, "the report does not wait for a search"
 
 
