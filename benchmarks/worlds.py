@@ -31,7 +31,7 @@ PAGE = ROOT / "docs" / "worlds.md"
 MARKS = ("<!-- worlds, after: begin -->", "<!-- worlds, after: end -->")
 DEEPSPEED = ("deepspeed_gpt/train.py", "--deepspeed_config", ROOT / "examples" / "deepspeed_gpt" / "ds_config.json")
 MEGATRON = ("megatron_gpt/train.py",)
-ONSET, END = 42, 56
+ONSET, END = 73, 87
 # Of the highest clock. The throttled stage then takes about a third longer.
 CEILING = 0.7
 
@@ -92,7 +92,7 @@ def main() -> None:
                 write_results()
 
 
-def run(gpu: str, case: Case, steps: int = 90) -> Path:
+def run(gpu: str, case: Case, steps: int = 115) -> Path:
     """Run one job and return its run directory.
 
     Raises:
@@ -124,9 +124,8 @@ def configuration(gpu: str, case: Case, directory: Path) -> dict[str, Any]:
         ]
     return {
         "run_dir": str(directory / "run"),
-        "warmup_iterations": 2,
-        "baseline_iterations": 6,
-        "profiling": {"max_iterations": 16, "reuse": False},
+        "baseline_iterations": 8,
+        "profiling": {"reuse": False},
         "report": {"html": False},
         "simulator": simulator,
     }

@@ -27,13 +27,14 @@ from perseus_ds.coordination.plan_table import (
 )
 from perseus_ds.coordination.resume import ResumeData
 from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
-from perseus_ds.coordination.stage_report import StageReport, group_profiles, group_traces
+from perseus_ds.coordination.stage_report import StageReport, baseline_energies_j, group_profiles, group_traces
 from perseus_ds.frontier import Frontier, Problem
 from perseus_ds.frontier.beyond import uniform_caps
 from perseus_ds.frontier.objective_forms import objective_from_json
 from perseus_ds.frontier.observed import at_highest, observed_problem
 from perseus_ds.frontier.power_objectives import JobPower
 from perseus_ds.frontier.switching import SwitchCost
+from perseus_ds.frontier.waiting import with_waiting
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
@@ -89,6 +90,8 @@ class Coordinator:
         self._call = call
         self._kept = KeptFrontiers()
         self._baseline_s = 0.0
+        self._baseline_energies_j: dict[int, float] = {}
+        self._counter_lag_s = 0.0
         self._begin_s = 0.0
 
     def solve(self, reports: Sequence[StageReport]) -> SolvedFrontiers:
@@ -100,6 +103,8 @@ class Coordinator:
         Raises:
             PerseusError: The profiles or traces do not form a pipeline.
         """
+        self._baseline_energies_j = baseline_energies_j(reports, len(self._group_of))
+        self._counter_lag_s = max(report.counter_lag_s for report in reports)
         self._jitter_s = median(report.switch_jitter_s for report in reports)
         traces = group_traces([(report.topology, report.trace) for report in reports], self._group_of)
         return self._first(group_profiles(reports, self._group_of, self._knowledge), traces)
@@ -201,7 +206,8 @@ class Coordinator:
             self._files.frontier(number, draft.frontiers[healthy], groups[number])
         log.info("plans ready after %.1f s", time.monotonic() - self._begin_s)
         microbatches = 1 + max(instruction.microbatch for instruction in groups[0].dag.instructions)
-        return PlanTable(version, microbatches, self._baseline_s, tuple(groups), self._group_of)
+        told = self._baseline_energies_j, self._counter_lag_s
+        return PlanTable(version, microbatches, self._baseline_s, tuple(groups), self._group_of, *told)
 
     def _first(
         self, profiles: Sequence[tuple[Profile, float]], traces: Sequence[Sequence[StageTrace]]
@@ -250,7 +256,7 @@ def _is_table(conditions: Mapping[GroupCondition, object]) -> bool:
 
 def _group(problem: Problem, base: PlanSet, slow: Mapping[StageSlowdowns, PlanSet]) -> PipelineGroup:
     """Return the ranks' view of a pipeline group."""
-    highest = at_highest(problem)
+    highest = with_waiting(problem, at_highest(problem))
     fastest_s = [min(p.time_s for p in problem.profile.curve(CurveKey.of(one))) for one in problem.dag.instructions]
     return PipelineGroup(
         dag=problem.dag,

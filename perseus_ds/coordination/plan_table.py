@@ -139,6 +139,9 @@ class PlanTable:
         baseline_s: Measured iteration time at the default clocks.
         groups: One for all pipelines with the same GPUs.
         group_of: Group number of each pipeline.
+        baseline_energies_j: Measured energy of one pipeline in each iteration of the baseline, with what the counter
+            has missed; empty if an earlier run has measured it.
+        counter_lag_s: How long the energy counters take to show a change of the power; 0: not known.
     """
 
     version: int
@@ -146,6 +149,8 @@ class PlanTable:
     baseline_s: float
     groups: tuple[PipelineGroup, ...]
     group_of: tuple[int, ...]
+    baseline_energies_j: Mapping[int, float] = field(default_factory=dict)
+    counter_lag_s: float = 0.0
 
     @property
     def max_time_s(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isfinite
 
 from perseus_ds.coordination.resume import ResumeData
 from perseus_ds.pipeline.events import Topology
@@ -13,7 +14,7 @@ from perseus_ds.profiling.latencies import switch_tail, usual_latencies_s
 from perseus_ds.profiling.merge import merge_profiles
 from perseus_ds.profiling.table import Profile
 
-__all__ = ["StageReport", "group_profiles", "group_traces"]
+__all__ = ["StageReport", "baseline_energies_j", "group_profiles", "group_traces"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class StageReport:
         topology: Position of the rank.
         trace: Its median baseline iteration.
         attribution: Its profile.
+        baseline_energies_j: Its energy in each iteration of the baseline; see ``whole_energies_j``.
+        counter_lag_s: How long its energy counter takes to show a change of the power.
         switch_jitter_s: Standard deviation of its clocks' arrivals.
         latencies_s: Times from a request to a clock, by clock in MHz, while no limit held the GPU.
     """
@@ -31,6 +34,8 @@ class StageReport:
     topology: Topology
     trace: StageTrace
     attribution: Attribution
+    baseline_energies_j: Mapping[int, float] = field(default_factory=dict)
+    counter_lag_s: float = 0.0
     switch_jitter_s: float = 0.0
     latencies_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
 
@@ -65,6 +70,18 @@ def group_profiles(
             profile, blocking_power_w = known.profile, known.blocking_power_w or blocking_power_w
         found.append((profile, blocking_power_w))
     return found
+
+
+def baseline_energies_j(reports: Sequence[StageReport], pipelines: int) -> dict[int, float]:
+    """Return the energy of one pipeline, the mean over all, in each iteration of the baseline that all ranks know.
+
+    Args:
+        reports: One per rank.
+        pipelines: Number of pipelines.
+    """
+    common = set.intersection(*(set(report.baseline_energies_j) for report in reports))
+    sums_j = {number: sum(report.baseline_energies_j[number] for report in reports) for number in sorted(common)}
+    return {number: total_j / pipelines for number, total_j in sums_j.items() if isfinite(total_j)}
 
 
 def group_traces(traces: Sequence[tuple[Topology, StageTrace]], groups: Sequence[int]) -> list[list[StageTrace]]:

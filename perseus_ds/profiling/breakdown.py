@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 import numpy as np
 
-from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
 from perseus_ds.profiling.table import CurveKey
 
@@ -81,7 +80,7 @@ def energy_by_kind(
     for one in did:
         lasted_s = one.end_s - one.begin_s
         times_s[_name(one)] += lasted_s
-        energies_j[_name(one)] += lasted_s * _power_w(found, one)
+        energies_j[_name(one)] += lasted_s * found.power_w(one)
     counted_j = np.interp([did[0].begin_s, did[-1].end_s], *np.transpose(samples))
     factor = float(counted_j[1] - counted_j[0]) / sum(energies_j.values())
     counts = Counter(span.key.kind.value for span in spans if span.key is not None)
@@ -98,14 +97,3 @@ def _name(one: Segment) -> str:
 
 def _between(what: Between) -> str:
     return what.value.replace(" ", "_")
-
-
-def _power_w(found: Attribution, one: Segment) -> float:
-    """Return the fitted power; a clock of which none was fitted has that of the nearest one."""
-    waiting = len(found.states)
-    if one.what is Between.OTHER:
-        return float(found.power.values[waiting + 2])
-    if one.what is Between.WAITING:
-        return found.blocking_power_w + found.waiting_slope_w_per_mhz * (one.clock_mhz - found.waiting_mhz)
-    fitted = [(abs(mhz - one.clock_mhz), index) for index, (key, mhz) in enumerate(found.states) if key == one.what]
-    return float(found.power.values[min(fitted)[1]]) if fitted else fmean(found.power.values[:waiting])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CounterTrace", "counter_trace"]
+__all__ = ["CounterTrace", "counter_trace", "update_grid"]
 
 Array = NDArray[np.float64]
 
@@ -60,15 +60,7 @@ def counter_trace(
     times, energy = np.array(samples, dtype=float).reshape(-1, 2).T
     if len(times) < 4:
         return None
-    period_s, phase_s, regularity = _grid(times)
-    if regularity > _REGULAR:
-        index = _update_numbers((times - phase_s) / period_s)
-        updates_s = phase_s + period_s * np.arange(index[0], index[-1] + 1)
-        index -= index[0]
-    else:
-        period_s = float(np.median(np.diff(times)))
-        index = np.arange(len(times))
-        updates_s = times
+    updates_s, period_s, index = update_grid(times)
     first, last, increments = index[:-1], index[1:], np.diff(energy)
     # The first of an increment's updates comes a period after the increment's begin.
     seen_from_s = updates_s[first] - (period_s if reach_s is None else reach_s - period_s)
@@ -79,6 +71,23 @@ def counter_trace(
     if np.count_nonzero(kept) < 3:
         return None
     return CounterTrace(updates_s, period_s, first[kept], last[kept], increments[kept])
+
+
+def update_grid(times_s: Array) -> tuple[Array, float, NDArray[np.intp]]:
+    """Put polls that saw a changed counter on the grid of its updates.
+
+    Args:
+        times_s: When they saw it, ascending; at least four.
+
+    Returns:
+        The times of all updates, the time between two, and the update that each poll saw, shape (len(times_s),).
+    """
+    period_s, phase_s, regularity = _grid(times_s)
+    if regularity <= _REGULAR:
+        return times_s, float(np.median(np.diff(times_s))), np.arange(len(times_s))
+    index = _update_numbers((times_s - phase_s) / period_s)
+    updates_s = phase_s + period_s * np.arange(index[0], index[-1] + 1)
+    return updates_s, period_s, index - index[0]
 
 
 def _grid(times_s: Array) -> tuple[float, float, float]:

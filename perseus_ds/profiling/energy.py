@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import hypot
+from statistics import fmean
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.powers import TooLittleSeen, counter_reader, fit_powers
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
-from perseus_ds.profiling.spans import Span, changes, segments, settled_durations
+from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments, settled_durations
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
 from perseus_ds.profiling.window import SampledWindow
@@ -70,6 +71,21 @@ class Attribution:
         """How much more power waiting takes for each MHz."""
         clocks_mhz = [mhz for _, mhz in self.states]
         return float(self.power.values[len(self.states) + 1]) / max(max(clocks_mhz) - min(clocks_mhz), 1)
+
+    @property
+    def lag_s(self) -> float:
+        """How long the counter takes to show a change of the power in full."""
+        return self.window.reach * self.period_s
+
+    def power_w(self, one: Segment) -> float:
+        """Return the fitted power of a segment; a clock of which none was fitted has that of the nearest one."""
+        waiting = len(self.states)
+        if one.what is Between.OTHER:
+            return float(self.power.values[waiting + 2])
+        if one.what is Between.WAITING:
+            return self.blocking_power_w + self.waiting_slope_w_per_mhz * (one.clock_mhz - self.waiting_mhz)
+        fitted = [(abs(mhz - one.clock_mhz), index) for index, (key, mhz) in enumerate(self.states) if key == one.what]
+        return float(self.power.values[min(fitted)[1]]) if fitted else fmean(self.power.values[:waiting])
 
     def with_power(self, power: CurveFit) -> Attribution:
         """Return a copy with other powers and their energies."""

@@ -42,6 +42,8 @@ class Sweep:
         config: Mode and bounds.
         settle_s: Longest time from a clock request to the new clock.
         instruction_s: Mean duration of an instruction at the highest clock.
+        start: Share of the clocks, from the top, that others come before. Stages that start apart wait for each other
+            more at some times than at others, which tells the power of waiting from that of work.
     """
 
     def __init__(
@@ -51,11 +53,14 @@ class Sweep:
         config: ProfilingConfig,
         settle_s: float = 0.0,
         instruction_s: float = 1.0,
+        start: float = 0.0,
     ) -> None:
         self._order = tuple(order)
         self._config = config
         self._settling = max(1, ceil(settle_s / instruction_s))
         self._clocks = _candidates(clocks_mhz, config)
+        first = int(start * len(self._clocks))
+        self._in_turn = (*self._clocks[first:], *self._clocks[:first])
         self._weight = {(key, mhz): 1.0 for key in set(order) for mhz in self._clocks}
         self._visits: Counter[tuple[CurveKey, int]] = Counter()
         self._precise = True
@@ -97,7 +102,7 @@ class Sweep:
         chosen: list[int] = []
         for first, last in pairwise(borders):
             settled = self._order[min(first + self._settling, last - 1) : last]
-            mhz = max(self._clocks, key=lambda clock: (self._value(settled, clock), clock))
+            mhz = max(self._in_turn, key=lambda clock: self._value(settled, clock))
             self._visits.update((key, mhz) for key in settled)
             chosen += [mhz] * (last - first)
         return tuple(chosen)

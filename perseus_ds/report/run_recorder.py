@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,8 @@ class RunRecorder:
             self._stats.earlier_baseline = Measurement(baseline["iteration_time_s"], baseline["energy_j"])
         self._phase: Phase | None = None
         self._power: list[PowerOrder] = []
-        self._switched = -1  # the latest iteration whose plans are news
+        self._settled = 0  # the first iteration whose energy the counter shows without that of other plans
+        self._counter_lag_s = 0.0
         self._slow = self._cautious = False
         self._sent: OrderSent | None = None
         self._microbatches = 0
@@ -165,6 +167,9 @@ class RunRecorder:
         table, before = event.table, event.replaced
         if before is not None:
             self._stats.replanned(table.baseline_s / before.baseline_s, table.max_energy_j / before.max_energy_j)
+        for iteration, energy_j in table.baseline_energies_j.items():
+            self._stats.energy(iteration, energy_j)
+        self._counter_lag_s = table.counter_lag_s
         self._microbatches, self._cautious = table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
         energy_j, base = table.energy_j(plans), table.groups[0].base
@@ -195,7 +200,8 @@ class RunRecorder:
 
     def _plan_switched(self, event: PlanSwitched) -> None:
         self._stats.note_switch(event)
-        self._switched = event.iteration
+        lasts_s = max(plan.time_s for plan in event.plans)
+        self._settled = event.iteration + max(1, ceil(self._counter_lag_s / lasts_s))
         plans = [{"time_s": plan.time_s, "energy_j": plan.energy_j} for plan in event.plans]
         self._event("switch", event.iteration, plans=plans)
 
@@ -203,7 +209,7 @@ class RunRecorder:
         self._event("phase", event.iteration, phase=event.phase.value)
 
     def _iteration_began(self, event: IterationBegan) -> None:
-        as_before = self._phase is event.phase and event.iteration != self._switched
+        as_before = self._phase is event.phase and event.iteration >= self._settled
         healthy = not self._slow and not self._cautious
         if event.phase is Phase.ENFORCING:
             steady = event.planned and healthy and as_before

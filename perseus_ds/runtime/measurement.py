@@ -67,6 +67,10 @@ class Measurements:
         begin_s, end_s = self._bounds_s.get(iteration, (0.0, float("nan")))
         return end_s - begin_s
 
+    def bounds_s(self, iteration: int) -> tuple[float, float] | None:
+        """Return begin and end of an iteration on ``time.monotonic()``; None when unknown."""
+        return self._bounds_s.get(iteration)
+
     def energy_j(self, iteration: int) -> float:
         """Return an iteration's energy, interpolated from the counter; NaN until the counter has caught up."""
         bounds_s = self._bounds_s.get(iteration)

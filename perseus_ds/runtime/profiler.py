@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from perseus_ds.coordination.stage_report import StageReport
@@ -10,6 +11,7 @@ from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.sweep import Sweep
+from perseus_ds.profiling.whole import whole_energies_j
 from perseus_ds.profiling.window import SampledWindow
 from perseus_ds.runtime.measurement import Measurements
 from perseus_ds.worker_process import Call, call_here
@@ -28,7 +30,7 @@ class Profiler:
         trace: The median baseline iteration.
         sweep: Chooses the clocks.
         switch_latency_s: From a clock request to the new clock, the same on the tensor-parallel ranks of a stage.
-        first_iteration: First usable one: after the warm-up.
+        baseline: Iterations of the baseline; everything from the first one on tells powers.
         call: Makes the attribution.
     """
 
@@ -39,7 +41,7 @@ class Profiler:
         trace: StageTrace,
         sweep: Sweep,
         switch_latency_s: float,
-        first_iteration: int,
+        baseline: Sequence[int],
         call: Call = call_here,
     ) -> None:
         self._topology = topology
@@ -47,7 +49,7 @@ class Profiler:
         self._trace = trace
         self._sweep = sweep
         self._switch_latency_s = switch_latency_s
-        self._first_iteration = first_iteration
+        self._baseline = baseline
         self._call = call
         self._guess: SampledWindow | None = None
         self._searched_at = 0
@@ -91,10 +93,21 @@ class Profiler:
         """
         attribution = self._thread.submit(self._attribute).result()
         self._thread.shutdown(wait=False)
-        return StageReport(self._topology, self._trace, attribution)
+        baseline_energies_j = self._baseline_energies_j(attribution)
+        return StageReport(self._topology, self._trace, attribution, baseline_energies_j, attribution.lag_s)
+
+    def _baseline_energies_j(self, attribution: Attribution) -> dict[int, float]:
+        """Return the baseline's energies as the powers correct them."""
+        measured, latency_s = self._measurements, self._switch_latency_s
+        bounds_s = {number: measured.bounds_s(number) for number in self._baseline}
+        known = {number: both_s for number, both_s in bounds_s.items() if both_s is not None}
+        # The warm-up tells what a counter that lags still shows.
+        spans, samples = measured.spans(0, self._topology.stage), list(measured.samples)
+        energies_j = self._call(whole_energies_j, attribution, spans, samples, list(known.values()), latency_s)
+        return dict(zip(known, energies_j, strict=True))
 
     def _attribute(self) -> Attribution:
-        spans = self._measurements.spans(self._first_iteration, self._topology.stage)
+        spans = self._measurements.spans(self._baseline[0], self._topology.stage)
         measured, latency_s = self._measurements, self._switch_latency_s
         question = spans, list(measured.samples), latency_s, None, list(measured.readings), self._guess
         found: Attribution = self._call(attribute, *question)

@@ -108,8 +108,9 @@ class RequestExecutor:
             self._config.profiling,
             settle_s=latency_s,
             instruction_s=least_iteration_s / slots,
+            start=topology.stage / topology.stages,
         )
-        return Profiler(topology, self._meter.measurements, trace, sweep, latency_s, first, self.call)
+        return Profiler(topology, self._meter.measurements, trace, sweep, latency_s, baseline, self.call)
 
     def _recent_trace(self, iteration: int) -> StageTrace:
         """Return the median trace of the iterations just before this one; the last may still be unknown."""

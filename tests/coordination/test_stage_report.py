@@ -1,5 +1,6 @@
 """What is made of the ranks' reports, where pipelines have two kinds of GPUs."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from made_up_job import PROFILE, traces
 from perseus_ds.coordination import stage_report
 from perseus_ds.coordination.derived_profiles import scaled_profile
 from perseus_ds.coordination.resume import ResumeData
-from perseus_ds.coordination.stage_report import StageReport, group_profiles, group_traces
+from perseus_ds.coordination.stage_report import StageReport, baseline_energies_j, group_profiles, group_traces
 from perseus_ds.pipeline.events import Topology
 
 # Three pipelines of two stages of two tensor-parallel ranks; the middle one has other GPUs.
@@ -59,6 +60,14 @@ def test_the_latencies_of_a_group_s_ranks_tell_the_tail(merged):
 def test_a_profile_that_was_known_comes_before_what_is_measured(merged):
     found = group_profiles(reports(), GROUPS, [ResumeData(PROFILE), ResumeData(PROFILE, 50.0)])
     assert found == [(PROFILE, 71.0), (PROFILE, 50.0)]
+
+
+def test_the_baseline_of_a_pipeline_is_the_mean_of_the_iterations_that_all_ranks_know():
+    one = {7: 10.0, 8: 11.0, 9: math.nan}
+    seen = [replace(report, baseline_energies_j=one) for report in reports()]
+    seen[3] = replace(seen[3], baseline_energies_j={8: 23.0, 9: 12.0})
+    assert baseline_energies_j(seen, 3) == {8: pytest.approx((11 * 11.0 + 23.0) / 3)}
+    assert baseline_energies_j(reports(), 3) == {}
 
 
 def test_a_group_is_planned_by_the_traces_of_its_first_pipeline_s_first_shards():

@@ -51,6 +51,17 @@ def test_38_clocks_are_swept_within_40_iterations_of_8_microbatches(stage: int) 
         assert min(settled[key, mhz] for mhz in CLOCKS) >= 2
 
 
+def test_stages_that_start_apart_run_at_different_clocks_and_visit_them_all() -> None:
+    sweeps = [Sweep(order_of(0), CLOCKS, ProfilingConfig(), 0.010, 0.05, start=stage / 4) for stage in range(4)]
+
+    iterations = [run(sweep) for sweep in sweeps]
+
+    first = [mine[2][0] for mine in iterations]  # the two before it toggle
+    assert first == [CLOCKS[int(stage / 4 * len(CLOCKS))] for stage in range(4)]
+    for mine in iterations:
+        assert {mhz for clocks in mine for mhz in clocks} == {*CLOCKS}
+
+
 def toggled(sweep: Sweep) -> Sweep:
     """A sweep that has begun."""
     assert sweep.next_frequencies() == sweep.next_frequencies()

@@ -103,6 +103,25 @@ def test_saving_and_slowdown_are_of_enforced_over_baseline_iterations(tmp_path, 
     assert run.read("config.json")["gpu"] == {"name": "a GPU"}
 
 
+def test_the_baseline_s_energies_are_replaced_by_those_with_what_the_counter_has_missed(tmp_path):
+    run = Run(tmp_path)
+    run.trains(0, 9, Phase.BASELINE, 1.0, 950.0)
+    run.hears(PlansAdopted(10, replace(TABLE, baseline_energies_j={number: 1000.0 for number in range(10)}), None))
+    run.trains(10, 19, Phase.ENFORCING, 1.0, 850.0)
+    assert run.ends()["saving"] == pytest.approx(0.15)
+
+
+def test_iterations_count_once_the_counter_shows_the_plan_alone(tmp_path):
+    run = Run(tmp_path)
+    run.trains(0, 9, Phase.BASELINE, 1.0, 1000.0)
+    run.hears(PlansAdopted(10, replace(TABLE, counter_lag_s=2.5 * PLANS[0].time_s), None), PlanSwitched(10, PLANS))
+    run.trains(10, 12, Phase.ENFORCING, 1.0, 960.0)
+    run.trains(13, 19, Phase.ENFORCING, 1.0, 850.0)
+    run.ends()
+    counted = [row["iteration"] for row in run.read("iterations.json") if row["steady"]]
+    assert counted == [*range(10), *range(13, 20)]
+
+
 def test_iterations_that_are_not_as_those_before_do_not_count_as_measured(tmp_path):
     run = Run(tmp_path)
     run.hears(PlansAdopted(0, TABLE, None))

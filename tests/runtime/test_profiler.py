@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from pipeline_truth import TruePipeline
 
@@ -22,6 +23,7 @@ from perseus_ds.worker_process import call_here
 
 CLOCKS_MHZ = tuple(range(1410, 1100, -15))
 LATENCY_S, INSTRUCTION_S = 0.010, 0.05
+BASELINE = (0, 1)
 ALONE = Topology(0, 1, 0, 1, 0, 1)
 
 
@@ -43,7 +45,7 @@ class Training:
         self.config = ProfilingConfig(max_iterations=60)
         sweep = Sweep(self.pipeline.keys(0), CLOCKS_MHZ, self.config, LATENCY_S, INSTRUCTION_S)
         self.calls: list[tuple] = []
-        self.profiler = Profiler(topology, self.measurements, self.trace, sweep, LATENCY_S, 0, self.calling)
+        self.profiler = Profiler(topology, self.measurements, self.trace, sweep, LATENCY_S, BASELINE, self.calling)
 
     def calling(self, *args):
         self.calls.append(args)
@@ -60,10 +62,17 @@ class Training:
             for one in spans
         ]
         end_s = self.pipeline.now_s
+        self.measurements.lasted(self.iteration, begin_s, end_s)
         self.measurements.recorded(RecordedIteration(begin_s, end_s, tuple(timed), iteration=self.iteration))
         if self.counter:
             self.measurements.samples = self.pipeline.samples(0)
         self.iteration += 1
+
+    def drawn_j(self, iteration: int) -> float:
+        """Return what the GPU has really drawn in an iteration."""
+        edges_s, levels_w = self.pipeline.power[0]
+        energy_j = np.append(0.0, np.cumsum(np.diff(edges_s) * levels_w[:-1]))
+        return float(np.diff(np.interp(self.measurements.bounds_s(iteration), edges_s, energy_j))[0])
 
     def sweeps(self) -> None:
         while not self.profiler.done:
@@ -86,6 +95,8 @@ def test_the_report_has_the_true_curves_and_the_baseline_s_trace() -> None:
 
     assert training.profiler.iterations == training.iteration < 60
     assert (report.topology, report.trace) == (ALONE, training.trace)
+    assert list(report.baseline_energies_j) == [0, 1], "the iterations of the baseline whose bounds are known"
+    assert report.baseline_energies_j[1] == pytest.approx(training.drawn_j(1), rel=0.03)
     assert {key.kind for key in report.attribution.curves} == {Kind.FORWARD, Kind.BACKWARD}
     for key, points in report.attribution.curves.items():
         truth = {one.frequency_mhz: one for one in curve(key.kind)}

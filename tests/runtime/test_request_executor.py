@@ -85,11 +85,11 @@ def test_the_sweep_is_made_from_the_baseline_and_from_what_all_ranks_agree_on(tm
     )
     rank.meter.topology = topology = Topology(0, 4, 0, 1, 0, 4)
     rank.executor.execute(BeginProfiling(least_iteration_s=0.08, baseline_begin=2), 7)
-    ((place, measurements, trace, _, latency_s, first, _),) = made
+    ((place, measurements, trace, _, latency_s, baseline, _),) = made
     (((_, clocks_mhz, _), sweeps),) = swept
     assert (place, measurements, clocks_mhz) == (topology, rank.meter.measurements, CLOCKS_MHZ)
     assert trace.iteration_time_s < 0.03, "no warm-up, and nothing after the baseline"
-    assert (latency_s, first) == (0.01, 2)
+    assert (latency_s, [*baseline]) == (0.01, [2, 3, 4])
     assert sweeps["settle_s"] == latency_s
     assert sweeps["instruction_s"] == pytest.approx(0.01)  # two of its own, and six of waiting for three other stages
 

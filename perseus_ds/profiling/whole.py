@@ -1,0 +1,70 @@
+"""The energy of whole iterations, with what the energy counter shows late and does not look at.
+
+A counter that shows an average of the power lags behind. One that looks at a quarter of the time sees other parts of
+one iteration than of the next. The fitted powers tell how much it has missed of each. They only correct: what they do
+not explain is as the counter says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perseus_ds.profiling.counter import CounterTrace, update_grid
+from perseus_ds.profiling.energy import Attribution
+from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
+from perseus_ds.profiling.timeline import Timeline
+from perseus_ds.profiling.window import exposure
+
+__all__ = ["whole_energies_j"]
+
+_LEAST = 4  # points of the counter
+
+
+def whole_energies_j(
+    found: Attribution,
+    spans: Sequence[Span],
+    samples: Sequence[tuple[float, float]],
+    bounds_s: Sequence[tuple[float, float]],
+    switch_latency_s: float = 0.0,
+) -> list[float]:
+    """Return the energy of each iteration.
+
+    Args:
+        found: The GPU's powers, and the window of its counter.
+        spans: All its work, in order of time, up to the end of the last iteration; before it, the GPU has waited.
+        samples: (monotonic time, joules) of each changed point of the counter.
+        bounds_s: Begin and end of each iteration on ``time.monotonic()``.
+        switch_latency_s: From a clock request to the new clock.
+
+    Returns:
+        Joules; NaN where the counter does not reach.
+    """
+    did = segments(spans, changes(spans, switch_latency_s))
+    if not did or len(samples) < _LEAST:
+        return [float("nan")] * len(bounds_s)
+    times_s, counter_j = np.array(samples).T
+    updates_s, period_s, seen = update_grid(times_s)
+    power = _power(found, did, updates_s[0] - found.lag_s - period_s)
+    steps = np.arange(len(updates_s))
+    every = CounterTrace(updates_s, period_s, steps[:-1], steps[1:], np.zeros(len(steps) - 1))
+    shown_j = np.append(0.0, np.cumsum(exposure(power, every, found.window)[:, 0]))[seen]
+
+    def energy_j(begin_s: float, end_s: float) -> float:
+        if begin_s < times_s[0] or end_s > times_s[-1]:
+            return float("nan")
+        both_s = np.array([begin_s, end_s])
+        drawn_j = power.integral(both_s)[:, 0]
+        return float(np.diff(drawn_j + np.interp(both_s, times_s, counter_j - shown_j))[0])
+
+    return [energy_j(*one) for one in bounds_s]
+
+
+def _power(found: Attribution, did: Sequence[Segment], since_s: float) -> Timeline:
+    """Return the power as fitted, from a time before the work began."""
+    first = did[0]
+    before = [Segment(since_s, first.begin_s, Between.WAITING, first.clock_mhz)] if since_s < first.begin_s else []
+    ran = [*before, *did]
+    edges_s = np.array([*(one.begin_s for one in ran), ran[-1].end_s])
+    return Timeline(edges_s, np.array([[found.power_w(one)] for one in ran]))

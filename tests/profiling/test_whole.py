@@ -1,0 +1,85 @@
+"""The energy of a baseline's iterations, from counters that lag and look at a part of the time."""
+
+import numpy as np
+from pipeline_truth import TruePipeline
+from test_profiling_accuracy import PROFILES
+
+from perseus_ds.config import ProfilingConfig
+from perseus_ds.profiling.energy import attribute
+from perseus_ds.profiling.sweep import Sweep
+from perseus_ds.profiling.table import read_profile
+from perseus_ds.profiling.whole import whole_energies_j
+from perseus_ds.profiling.window import FULL_PERIOD, SampledWindow
+
+WARMUP, BASELINE = 3, 8
+LATENCY_S = 0.010
+
+
+class Job:
+    """Four stages: warm-up, baseline, sweep. Its iterations' bounds are known, and one GPU's counter."""
+
+    def __init__(self, **counter) -> None:
+        curves = {
+            key: tuple(p._replace(time_s=p.time_s * 0.4, energy_j=p.energy_j * 0.4) for p in points)
+            for key, points in read_profile(PROFILES / "gpt3-175b-a100-sxm.csv").curves.items()
+            if key.stage < 4
+        }
+        self.pipeline = TruePipeline(curves)
+        clocks = [point.frequency_mhz for point in next(iter(curves.values()))]
+        sweeps = [
+            Sweep(self.pipeline.keys(s), clocks, ProfilingConfig(max_iterations=16), LATENCY_S, 0.03) for s in range(4)
+        ]
+        highest = [(clocks[0],) * 16] * 4
+        self.bounds_s = [self.runs(highest) for _ in range(WARMUP + BASELINE)][WARMUP:]
+        self.first_span = WARMUP * 16
+        while not all(one.done for one in sweeps):
+            self.runs([one.next_frequencies() for one in sweeps])
+        self.samples = self.pipeline.samples(0, **counter)
+
+    def runs(self, frequencies) -> tuple[float, float]:
+        begin_s = self.pipeline.now_s
+        self.pipeline.run(frequencies)
+        return begin_s, self.pipeline.now_s
+
+    def drawn_j(self, bounds_s: tuple[float, float]) -> float:
+        """Return what the first stage's GPU has really drawn."""
+        edges_s, levels_w = self.pipeline.power[0]
+        energy_j = np.concatenate([[0.0], np.cumsum(np.diff([*edges_s, self.pipeline.now_s]) * levels_w)])
+        return float(np.diff(np.interp(bounds_s, [*edges_s, self.pipeline.now_s], energy_j))[0])
+
+
+def errors(window: SampledWindow, **counter) -> tuple[np.ndarray, np.ndarray]:
+    """Return the relative errors of whole energies and of counted ones, by iteration; the window is known."""
+    job = Job(**counter)
+    spans = job.pipeline.spans[0]
+    found = attribute(spans[job.first_span :], job.samples, LATENCY_S, window)
+    whole_j = whole_energies_j(found, spans, job.samples, job.bounds_s, LATENCY_S)
+    counted_j = [float(np.diff(np.interp(one, *np.transpose(job.samples)))[0]) for one in job.bounds_s]
+    true_j = np.array([job.drawn_j(one) for one in job.bounds_s])
+    return whole_j / true_j - 1.0, counted_j / true_j - 1.0
+
+
+def test_what_a_counter_shows_late_belongs_to_the_iteration_that_drew_it() -> None:
+    whole, counted = errors(SampledWindow(0.75, 0.25, decay=10.0), duty=0.25, offset=0.75, noise=0.01, fading_s=1.0)
+
+    assert counted.mean() < -0.01, "after a second at work the counter still shows some of the waiting before"
+    assert abs(whole.mean()) < 0.005
+
+
+def test_what_a_counter_does_not_look_at_is_not_counted_as_what_it_has_seen() -> None:
+    whole, counted = errors(SampledWindow(0.75, 0.25), duty=0.25, offset=0.75)
+
+    assert whole.std() < 0.25 * counted.std()
+    assert abs(whole.mean()) < 0.01
+
+
+def test_iterations_that_the_counter_does_not_reach_have_no_energy() -> None:
+    job = Job(duty=1.0)
+    found = attribute(job.pipeline.spans[0], job.samples, LATENCY_S, FULL_PERIOD)
+    early = [sample for sample in job.samples if sample[0] < job.bounds_s[1][1]]
+
+    energies_j = whole_energies_j(found, job.pipeline.spans[0], early, job.bounds_s[:2], LATENCY_S)
+
+    assert energies_j[0] > 0.0
+    assert np.isnan(energies_j[1])
+    assert np.isnan(whole_energies_j(found, [], job.samples, job.bounds_s[:1])).all()
