@@ -45,6 +45,7 @@ class Hardware:
         clocks_mhz: Supported clocks, descending.
         switch_latency_s: Calibrated time from a clock request to the new clock.
         power_limit_w: Power that it may draw at most.
+        modes: Modes that change what instructions take and draw, such as ECC.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Hardware:
     clocks_mhz: tuple[int, ...]
     switch_latency_s: float
     power_limit_w: float = 0.0
+    modes: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def depends_on(config: Config, topology: Topology, hardware: Sequence[Hardware])
     models = names[:1] if len(set(names)) == 1 else names
     found = fingerprint(topology, " + ".join(models), " + ".join(sorted({one.driver_version for one in hardware})))
     found["power limit"] = " + ".join(sorted({f"{one.power_limit_w:.0f} W" for one in hardware}))
+    found["modes"] = " + ".join(sorted({one.modes for one in hardware}))
     found["highest clock"] = " + ".join(sorted({f"{one.clocks_mhz[0]} MHz" for one in hardware}))
     if config.device.restore_mhz is not None:
         found["operator's clock"] = f"{config.device.restore_mhz} MHz"

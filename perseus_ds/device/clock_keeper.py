@@ -39,6 +39,7 @@ class GpuInfo:
         driver_version: Version of the driver.
         supported_clocks_mhz: Supported SM clocks, descending.
         power_limit_w: Enforced power limit.
+        modes: Modes that change what instructions take and draw, such as ECC.
         sets_clocks: Whether clocks are set at all.
         calibration: Switch latency and counter period.
     """
@@ -51,6 +52,7 @@ class GpuInfo:
     driver_version: str
     supported_clocks_mhz: tuple[int, ...]
     power_limit_w: float
+    modes: str
     sets_clocks: bool
     calibration: Calibration
 

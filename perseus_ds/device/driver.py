@@ -161,6 +161,10 @@ class Gpu(Protocol):
         """Return the enforced power limit in W."""
         ...
 
+    def modes(self) -> str:
+        """Return the modes that change what instructions take and draw, as text; empty where there are none."""
+        ...
+
     def remarks(self) -> list[Remark]:
         """Return remarks on the settings that the driver reports."""
         ...

@@ -121,6 +121,7 @@ def _greeting(opened: OpenedGpu) -> dict[str, Any]:
         "driver_version": gpu.driver_version,
         "supported_clocks_mhz": gpu.supported_clocks_mhz,
         "power_limit_w": gpu.power_limit_w(),
+        "modes": gpu.modes(),
         "sets_clocks": gpu.sets_clocks,
     }
 

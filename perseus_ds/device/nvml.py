@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pynvml
@@ -193,6 +193,19 @@ class NvmlGpu:
         """See ``Gpu``."""
         with _errors(self._label, "read the power limit"):
             return pynvml.nvmlDeviceGetEnforcedPowerLimit(self._handle) / 1000.0
+
+    def modes(self) -> str:
+        """See ``Gpu``: ECC, and the workload power profiles that Blackwell has."""
+        found = []
+        with suppress(pynvml.NVMLError):  # a GPU or a driver without one says so
+            found.append(f"ECC {'on' if pynvml.nvmlDeviceGetEccMode(self._handle)[0] else 'off'}")
+        with suppress(pynvml.NVMLError, AttributeError):  # an older nvidia-ml-py does not know them
+            profiles = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+            pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(self._handle, pynvml.byref(profiles))
+            words = enumerate(profiles.enforcedProfilesMask.mask)
+            numbers = [32 * word + bit for word, bits in words for bit in range(32) if bits >> bit & 1]
+            found += [f"workload power profile {number}" for number in numbers]
+        return ", ".join(found)
 
     def remarks(self) -> list[Remark]:
         """See ``Gpu``: persistence and power limit."""

@@ -25,6 +25,7 @@ class ObservedGpu:
         self.sm_clock_mhz = gpu.sm_clock_mhz
         self.throttle = gpu.throttle
         self.power_limit_w = gpu.power_limit_w
+        self.modes = gpu.modes
         self.remarks = gpu.remarks
 
     def lock_clock(self, mhz: int) -> None:

@@ -154,7 +154,7 @@ class _State:
         self.failure = str(failure) if failure else None
         self.sets_clocks = bool(gpu and gpu.sets_clocks)
         self.hardware = gpu and Hardware(
-            gpu.gpu_name, gpu.driver_version, gpu.clocks_mhz, gpu.switch_latency_s, gpu.power_limit_w
+            gpu.gpu_name, gpu.driver_version, gpu.clocks_mhz, gpu.switch_latency_s, gpu.power_limit_w, gpu.modes
         )
 
 

@@ -37,6 +37,7 @@ class RankGpu:
         sets_clocks: False when clocks are only observed.
         driver_version: NVIDIA driver.
         power_limit_w: Enforced power limit.
+        modes: Modes that change what instructions take and draw, such as ECC.
         readings: (monotonic seconds, MHz) of the SM clock, from the samples drained last.
         throttled_s: Time of throttling reported by the driver, up to the latest samples.
         held_mhz: Clock that the throttled GPU was held at, from the samples drained last; 0: none.
@@ -68,6 +69,7 @@ class RankGpu:
         self.gpu_name = info.name
         self.driver_version = info.driver_version
         self.power_limit_w = info.power_limit_w
+        self.modes = info.modes
         self.readings: list[tuple[float, int]] = []
         self.throttled_s = 0.0
         self.held_mhz = 0

@@ -152,6 +152,9 @@ class SimulatedDriver:
         mig = self._gpu(handle).constants.mig
         return _write(current, mig) or _write(pending, mig)
 
+    def nvmlDeviceGetEccMode(self, handle: Any, current: Any, pending: Any) -> int:
+        return _write(current, 1) or _write(pending, 1)
+
     def nvmlDeviceGetSupportedMemoryClocks(self, handle: Any, count: Any, clocks: Any) -> int:
         return _write_list(count, clocks, (_MEMORY_CLOCK_MHZ,))
 

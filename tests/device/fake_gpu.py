@@ -46,6 +46,9 @@ class FakeGpu:
     def throttle(self) -> Throttle:
         return self.reasons
 
+    def modes(self) -> str:
+        return "a mode"
+
     def power_limit_w(self) -> float:
         return 400.0
 

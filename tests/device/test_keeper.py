@@ -82,6 +82,7 @@ def test_it_greets_serves_and_gives_the_clocks_back(gpu, pipe):
         "driver_version": "1.2.3",
         "supported_clocks_mhz": [1410, 1200, 900],
         "power_limit_w": 400.0,
+        "modes": "ECC on",
         "sets_clocks": True,
         "calibration": {"switch_latencies_s": [], "counter_period_s": 0.0},
     }

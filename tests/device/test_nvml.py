@@ -37,6 +37,24 @@ def test_a_gpu_reads_what_the_virtual_one_does(gpu):
     assert opened.throttle() is Throttle.HARDWARE_THERMAL_SLOWDOWN
 
 
+def test_modes_are_ecc_and_the_workload_power_profiles_in_force(gpu, monkeypatch):
+    opened = open_gpu(0).gpu
+    assert opened.modes() == "ECC on", "virtual GPUs have no workload power profiles"
+
+    def profiles(handle, found):
+        found._obj.requestedProfilesMask.mask[0] = 0xFF
+        found._obj.enforcedProfilesMask.mask[0], found._obj.enforcedProfilesMask.mask[1] = 0b10, 0b1
+
+    def refused(handle):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", profiles)
+    assert opened.modes() == "ECC on, workload power profile 1, workload power profile 32"
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetEccMode", refused)
+    monkeypatch.delattr(pynvml, "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles")
+    assert opened.modes() == ""
+
+
 def test_drivers_that_know_throttle_reasons_by_their_old_name_only(gpu, monkeypatch):
     opened = open_gpu(0).gpu
     missing = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)

@@ -17,4 +17,5 @@ def test_an_observed_gpu_reads_like_the_one_beneath_and_sets_nothing():
     for name in ("index", "pci_bus_id", "uuid", "name", "driver_version", "supported_clocks_mhz", "clock_step_mhz"):
         assert getattr(observed, name) == getattr(gpu, name)
     assert (observed.energy_j(), observed.sm_clock_mhz(), observed.power_limit_w()) == (7.0, 1200, 400.0)
+    assert observed.modes() == "a mode"
     assert (observed.throttle(), observed.remarks()) == (Throttle.HARDWARE_SLOWDOWN, [])

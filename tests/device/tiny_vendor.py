@@ -81,6 +81,9 @@ class TinyGpu:
     def throttle(self) -> Throttle:
         return Throttle.SOFTWARE_POWER_CAP
 
+    def modes(self) -> str:
+        return "a mode"
+
     def power_limit_w(self) -> float:
         return 120.0
 

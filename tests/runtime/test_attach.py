@@ -27,6 +27,7 @@ class Gpu(LoneGpu):
 
     gpu_name, driver_version, backend_reason, sets_clocks, switch_latency_s = "A", "550", "nvml: it may", True, 0.01
     power_limit_w = 400.0
+    modes = "ECC on"
     closed = 0
 
     def __init__(self, config, topology) -> None:

@@ -26,6 +26,7 @@ INFO = GpuInfo(
     driver_version="5",
     supported_clocks_mhz=(1410, 1200, 900),
     power_limit_w=400.0,
+    modes="ECC on",
     sets_clocks=True,
     calibration=Calibration((0.01, 0.02, 0.05), 0.1),
 )
