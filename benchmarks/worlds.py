@@ -31,7 +31,7 @@ PAGE = ROOT / "docs" / "worlds.md"
 MARKS = ("<!-- worlds, after: begin -->", "<!-- worlds, after: end -->")
 DEEPSPEED = ("deepspeed_gpt/train.py", "--deepspeed_config", ROOT / "examples" / "deepspeed_gpt" / "ds_config.json")
 MEGATRON = ("megatron_gpt/train.py",)
-ONSET, END = 73, 87
+ONSET, END = 80, 94
 # Of the highest clock. The throttled stage then takes about a third longer.
 CEILING = 0.7
 
@@ -92,7 +92,7 @@ def main() -> None:
                 write_results()
 
 
-def run(gpu: str, case: Case, steps: int = 115) -> Path:
+def run(gpu: str, case: Case, steps: int = 120) -> Path:
     """Run one job and return its run directory.
 
     Raises:

@@ -201,7 +201,9 @@ class Config(Section):
     )
     warmup_iterations: int = Field(default=3, ge=1, description="Training iterations to ignore at the start.")
     baseline_iterations: int = Field(
-        default=8, ge=1, description="Iterations to measure before Perseus changes any clock."
+        default=8,
+        ge=1,
+        description="Iterations to measure at the default clocks: half before profiling, half after it.",
     )
     baseline_every: int = Field(
         default=2000,

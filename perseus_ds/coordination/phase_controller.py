@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from perseus_ds.config import Config
+from perseus_ds.coordination.baseline import after_sweep, before_sweep
 from perseus_ds.coordination.decision import Decision, IterationInput
 from perseus_ds.coordination.events import (
     DriftFound,
@@ -88,6 +89,7 @@ class PhaseController:
         self._told_slowdowns = self._selector.slowdowns
         self._told_phase: Phase | None = None
         self._first = 0  # warm-up and baseline count from this iteration
+        self._swept: int | None = None  # the first iteration at the default clocks after the sweep
         self._least_iteration_s = math.inf
         self._t_prime_s = math.nan
         self._events: list[Event] = []
@@ -150,10 +152,8 @@ class PhaseController:
         self._told_phase = None
         if (table := self.table) is None:
             return
-        self._held.clear()
-        self._under_way.clear()
-        self._events.clear()
-        self._requests.clear()
+        for lost in (self._held, self._under_way, self._events, self._requests):
+            lost.clear()
         self._newest, self._rescaled = self.version, min(self._rescaled, self.version)
         self._unplanned = (0, 0)
         self._selector.together_again(iteration)
@@ -166,7 +166,7 @@ class PhaseController:
         self._events.append(RoundHeard(iteration, round_result, self._selector.plans, self._t_prime_s))
         self._least_iteration_s = min(self._least_iteration_s, round_result.iteration_time_s)
         if self.phase is Phase.PROFILING and round_result.field("profiled").all():
-            self._solve()
+            self.phase, self._swept = Phase.BASELINE, iteration
         for order in round_result.orders:
             self._obey(order, iteration)
         while self.version < round_result.version:
@@ -175,17 +175,21 @@ class PhaseController:
             self._react(round_result, self.table, iteration)
 
     def _advance(self, iteration: int) -> None:
-        """Move on to the baseline or to profiling when it is time."""
-        warmup, baseline = self._config.warmup_iterations, self._config.baseline_iterations
-        iteration -= self._first
-        if self.phase is Phase.WARMUP and iteration >= warmup:
+        """Move on to the baseline, to profiling or to solving when it is time."""
+        begin, count = self._first + self._config.warmup_iterations, self._config.baseline_iterations
+        if self.phase is Phase.WARMUP and iteration >= begin:
             self.phase = Phase.BASELINE
-        possible = self._sets_clocks or self._known is not Resumable.NOTHING
-        if self.phase is Phase.BASELINE and possible and iteration >= warmup + baseline:
+        if self.phase is not Phase.BASELINE:
+            return
+        profiled = self._known is Resumable.PROFILE
+        if self._swept is not None:
+            if iteration > (baseline := after_sweep(self._swept, count)).stop:  # the counter has caught up
+                self._solve(baseline)
+        elif iteration >= (baseline := before_sweep(begin, count, profiled)).stop and (self._sets_clocks or profiled):
             self.phase = Phase.PROFILING
-            self._requests.append(BeginProfiling(self._least_iteration_s, self._first + warmup))
-            if self._known is Resumable.PROFILE:
-                self._solve()
+            self._requests.append(BeginProfiling(self._least_iteration_s, baseline))
+            if profiled:
+                self._solve(baseline)
 
     def _is_planned(self, microbatches: int) -> bool:
         """Whether a plan fits the iteration's size; repeated iterations of another size are planned anew."""
@@ -200,9 +204,9 @@ class PhaseController:
             self._ask(RetraceIteration)
         return False
 
-    def _solve(self) -> None:
+    def _solve(self, baseline: range) -> None:
         self.phase = Phase.SOLVING
-        self._ask(SolveProfile)
+        self._ask(partial(SolveProfile, baseline=baseline))
 
     def _ask(self, make: Callable[[int], PlanRequest]) -> int:
         """Request the next version and return its number."""

@@ -24,18 +24,24 @@ class BeginProfiling:
 
     Attributes:
         least_iteration_s: The shortest iteration so far, as reported to all ranks.
-        baseline_begin: The first iteration of the baseline.
+        baseline: Iterations at the default clocks before it.
     """
 
     least_iteration_s: float
-    baseline_begin: int
+    baseline: range
 
 
 @dataclass(frozen=True)
 class SolveProfile:
-    """Gather every rank's profile and solve."""
+    """Gather every rank's profile and solve.
+
+    Attributes:
+        version: Of the plan table.
+        baseline: Iterations at the default clocks that the plans are compared with.
+    """
 
     version: int
+    baseline: range
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,10 @@ class MetricsWriter:
         match event:
             case IterationBegan(iteration=iteration, phase=Phase.BASELINE):
                 self._baseline.add(iteration)
+            case PlansAdopted(table=PlanTable(baseline_energies_j=energies_j), replaced=None) if energies_j:
+                self._energies_j.clear()
+                self._energies_j.extend(energies_j.values())
+                self._baseline_j = median(self._energies_j)
             case PlansAdopted(table=table, replaced=PlanTable() as replaced) if self._baseline_j is not None:
                 # Iterations have become more, or less, work: the baseline is that much more.
                 self._baseline_j *= table.max_energy_j / replaced.max_energy_j

@@ -167,8 +167,8 @@ class RunRecorder:
         table, before = event.table, event.replaced
         if before is not None:
             self._stats.replanned(table.baseline_s / before.baseline_s, table.max_energy_j / before.max_energy_j)
-        for iteration, energy_j in table.baseline_energies_j.items():
-            self._stats.energy(iteration, energy_j)
+        if table.baseline_energies_j:
+            self._stats.take_baseline(table.baseline_energies_j)
         self._counter_lag_s = table.counter_lag_s
         self._microbatches, self._cautious = table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
@@ -250,14 +250,14 @@ class RunRecorder:
     def _iterations_to_plan(self) -> int:
         """Return the largest number of iterations before solving."""
         one = self._config
-        return one.warmup_iterations + one.baseline_iterations + one.profiling.max_iterations
+        return one.warmup_iterations + one.baseline_iterations + one.profiling.max_iterations + 2
 
     def _ended_early(self, phase: Phase) -> bool:
         """Whether more iterations would have led to a plan; without clock changes the baseline never ends."""
-        if phase in (Phase.WARMUP, Phase.BASELINE):
+        if phase in (Phase.WARMUP, Phase.BASELINE) and not self._stats.count(Phase.PROFILING):
             before_profiling = self._config.warmup_iterations + self._config.baseline_iterations
             return self._stats.last_iteration < before_profiling
-        return phase in (Phase.PROFILING, Phase.SOLVING)
+        return phase in (Phase.BASELINE, Phase.PROFILING, Phase.SOLVING)
 
     def _event(self, kind: str, iteration: int, **values: Any) -> None:
         self.directory.event(kind, iteration, **values)

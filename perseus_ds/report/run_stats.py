@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
@@ -117,6 +117,12 @@ class RunStats:
         """Record an iteration's energy, of one pipeline."""
         if row := self._rows.get(iteration):
             row.energy_j = energy_j
+
+    def take_baseline(self, energies_j: Mapping[int, float]) -> None:
+        """Count these iterations alone as the baseline, with these energies of one pipeline."""
+        for number, row in self._rows.items():
+            if row.phase is Phase.BASELINE:
+                row.steady, row.energy_j = number in energies_j, energies_j.get(number, row.energy_j)
 
     def refreshed(self, iteration: int) -> dict[str, float] | None:
         """Take in the energy of an iteration that has refreshed the baseline.

@@ -117,7 +117,7 @@ class Measurements:
 
     def spans(self, first: int, stage: int) -> list[Span]:
         """Return the work of all iterations from ``first`` on, with evaluation marked, in order of time."""
-        training = [iteration for number, iteration in self._recorded.items() if number >= first]
+        training = [iteration for number, iteration in tuple(self._recorded.items()) if number >= first]
         begin_s = min((iteration.begin_s for iteration in training), default=0.0)
         between = [iteration for iteration in self._evaluations if iteration.begin_s >= begin_s]
         in_order = sorted([*training, *between], key=lambda iteration: iteration.begin_s)

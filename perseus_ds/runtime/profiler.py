@@ -8,7 +8,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Topology
-from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.whole import whole_energies_j
@@ -27,10 +26,9 @@ class Profiler:
     Args:
         topology: Position of this rank.
         measurements: The rank adds to them during the training.
-        trace: The median baseline iteration.
         sweep: Chooses the clocks.
         switch_latency_s: From a clock request to the new clock, the same on the tensor-parallel ranks of a stage.
-        baseline: Iterations of the baseline; everything from the first one on tells powers.
+        first_iteration: First usable one: after the warm-up.
         call: Makes the attribution.
     """
 
@@ -38,18 +36,16 @@ class Profiler:
         self,
         topology: Topology,
         measurements: Measurements,
-        trace: StageTrace,
         sweep: Sweep,
         switch_latency_s: float,
-        baseline: Sequence[int],
+        first_iteration: int,
         call: Call = call_here,
     ) -> None:
         self._topology = topology
         self._measurements = measurements
-        self._trace = trace
         self._sweep = sweep
         self._switch_latency_s = switch_latency_s
-        self._baseline = baseline
+        self._first_iteration = first_iteration
         self._call = call
         self._guess: SampledWindow | None = None
         self._searched_at = 0
@@ -85,21 +81,26 @@ class Profiler:
         clocks_mhz = self._sweep.next_frequencies()
         return IterationClocks(clocks_mhz[-1], clocks_mhz, asks_early=self._sweep.toggles)
 
-    def report(self) -> StageReport:
-        """Return the profile. Takes up to seconds: call it off the trainer thread.
+    def report(self, baseline: Sequence[int]) -> StageReport:
+        """Return the profile and the baseline. Takes up to seconds: call it off the trainer thread.
+
+        Args:
+            baseline: Iterations at the default clocks.
 
         Raises:
             PerseusError: The energy counter did not move.
         """
         attribution = self._thread.submit(self._attribute).result()
         self._thread.shutdown(wait=False)
-        baseline_energies_j = self._baseline_energies_j(attribution)
-        return StageReport(self._topology, self._trace, attribution, baseline_energies_j, attribution.lag_s)
+        topology = self._topology
+        trace = self._measurements.trace(baseline, topology.stage, topology.pipeline)
+        energies_j = self._whole_energies_j(attribution, baseline)
+        return StageReport(topology, trace, attribution, energies_j, attribution.lag_s)
 
-    def _baseline_energies_j(self, attribution: Attribution) -> dict[int, float]:
-        """Return the baseline's energies as the powers correct them."""
+    def _whole_energies_j(self, attribution: Attribution, iterations: Sequence[int]) -> dict[int, float]:
+        """Return the energies of iterations as the powers correct them."""
         measured, latency_s = self._measurements, self._switch_latency_s
-        bounds_s = {number: measured.bounds_s(number) for number in self._baseline}
+        bounds_s = {number: measured.bounds_s(number) for number in iterations}
         known = {number: both_s for number, both_s in bounds_s.items() if both_s is not None}
         # The warm-up tells what a counter that lags still shows.
         spans, samples = measured.spans(0, self._topology.stage), list(measured.samples)
@@ -107,7 +108,7 @@ class Profiler:
         return dict(zip(known, energies_j, strict=True))
 
     def _attribute(self) -> Attribution:
-        spans = self._measurements.spans(self._baseline[0], self._topology.stage)
+        spans = self._measurements.spans(self._first_iteration, self._topology.stage)
         measured, latency_s = self._measurements, self._switch_latency_s
         question = spans, list(measured.samples), latency_s, None, list(measured.readings), self._guess
         found: Attribution = self._call(attribute, *question)

@@ -72,12 +72,12 @@ class RequestExecutor:
         """
         ask = self.channel.ask
         match request:
-            case BeginProfiling(least_iteration_s, baseline_begin):
-                self.profiler = self._make_profiler(least_iteration_s, baseline_begin)
-            case SolveProfile(version):
+            case BeginProfiling(least_iteration_s, baseline):
+                self.profiler = self._make_profiler(least_iteration_s, baseline)
+            case SolveProfile(version, baseline):
                 assert self.profiler is not None, "profiling comes before solving"
                 gpu = self._meter.gpu
-                report = partial(_report, self.profiler, gpu.switch_jitter_s, gpu.unheld_latencies_s)
+                report = partial(_report, self.profiler, baseline, gpu.switch_jitter_s, gpu.unheld_latencies_s)
                 ask(version, Coordinator.solve, report)
             case ResumePlans(version):
                 ask(version, lambda coordinator, _: coordinator.resume())
@@ -94,10 +94,9 @@ class RequestExecutor:
         if self._worker is not None:
             self._worker.close()
 
-    def _make_profiler(self, least_iteration_s: float, first: int) -> Profiler:
+    def _make_profiler(self, least_iteration_s: float, baseline: range) -> Profiler:
         """Return the sweep. Ranks that share instructions must choose alike, so its inputs are agreed values."""
         topology = self._meter.topology
-        baseline = range(first, first + self._config.baseline_iterations)
         trace = self._meter.measurements.trace(baseline, topology.stage, topology.pipeline)
         instructions = sum(timed.operation.kind.is_instruction for timed in trace.operations)
         slots = instructions + 2 * (topology.stages - 1)  # of 1F1B, roughly those of any schedule
@@ -110,7 +109,7 @@ class RequestExecutor:
             instruction_s=least_iteration_s / slots,
             start=topology.stage / topology.stages,
         )
-        return Profiler(topology, self._meter.measurements, trace, sweep, latency_s, baseline, self.call)
+        return Profiler(topology, self._meter.measurements, sweep, latency_s, baseline[0], self.call)
 
     def _recent_trace(self, iteration: int) -> StageTrace:
         """Return the median trace of the iterations just before this one; the last may still be unknown."""
@@ -120,6 +119,8 @@ class RequestExecutor:
         return self._meter.measurements.trace(recent, topology.stage, topology.pipeline)
 
 
-def _report(profiler: Profiler, switch_jitter_s: float, latencies_s: Mapping[int, Sequence[float]]) -> StageReport:
-    """Return the profile, the jitter of the clocks, and their latencies."""
-    return replace(profiler.report(), switch_jitter_s=switch_jitter_s, latencies_s=latencies_s)
+def _report(
+    profiler: Profiler, baseline: range, switch_jitter_s: float, latencies_s: Mapping[int, Sequence[float]]
+) -> StageReport:
+    """Return the profile and the baseline, the jitter of the clocks, and their latencies."""
+    return replace(profiler.report(baseline), switch_jitter_s=switch_jitter_s, latencies_s=latencies_s)

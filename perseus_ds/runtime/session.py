@@ -197,7 +197,8 @@ class RankSession:
         """Read the measurements since the last iteration."""
         self._meter.collect()
         needed = self._first + self._config.warmup_iterations + self._config.baseline_iterations
-        if self._controller.phase not in (Phase.PROFILING, Phase.SOLVING) and self._iteration > needed:
+        profiles = self._executor.profiler is not None and self._controller.table is None
+        if not profiles and self._iteration > needed:
             self._meter.forget(self._iteration)
 
     def _read_round(self) -> RoundResult | None:

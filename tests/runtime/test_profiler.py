@@ -12,7 +12,7 @@ from perseus_ds.config import ProfilingConfig
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.pipeline.trace import StageTrace, TimedOperation
+from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.sweep import Sweep
@@ -38,14 +38,10 @@ class Training:
     def __init__(self, topology: Topology = ALONE, counter: bool = True) -> None:
         self.pipeline = TruePipeline({CurveKey(0, kind): curve(kind) for kind in (Kind.FORWARD, Kind.BACKWARD)})
         self.measurements, self.counter, self.iteration = Measurements(), counter, 0
-        order = [key.kind for key in self.pipeline.keys(0)]
-        operations = [TimedOperation(Operation(kind), at, at + 1.0) for at, kind in enumerate(order)]
-        operations.append(TimedOperation(Operation(Kind.OPTIMIZER), len(order), len(order) + 1.0))
-        self.trace = StageTrace(0, 0, 17.0, tuple(operations))
         self.config = ProfilingConfig(max_iterations=60)
         sweep = Sweep(self.pipeline.keys(0), CLOCKS_MHZ, self.config, LATENCY_S, INSTRUCTION_S)
         self.calls: list[tuple] = []
-        self.profiler = Profiler(topology, self.measurements, self.trace, sweep, LATENCY_S, BASELINE, self.calling)
+        self.profiler = Profiler(topology, self.measurements, sweep, LATENCY_S, 0, self.calling)
 
     def calling(self, *args):
         self.calls.append(args)
@@ -67,6 +63,9 @@ class Training:
         if self.counter:
             self.measurements.samples = self.pipeline.samples(0)
         self.iteration += 1
+
+    def lasted_s(self, iteration: int) -> float:
+        return float(np.diff(self.measurements.bounds_s(iteration))[0])
 
     def drawn_j(self, iteration: int) -> float:
         """Return what the GPU has really drawn in an iteration."""
@@ -91,10 +90,12 @@ def test_the_report_has_the_true_curves_and_the_baseline_s_trace() -> None:
     training = Training()
     training.sweeps()
 
-    report = training.profiler.report()
+    report = training.profiler.report(BASELINE)
 
     assert training.profiler.iterations == training.iteration < 60
-    assert (report.topology, report.trace) == (ALONE, training.trace)
+    assert report.topology == ALONE
+    assert [one.operation.kind for one in report.trace.operations] == [key.kind for key in training.pipeline.keys(0)]
+    assert report.trace.iteration_time_s == pytest.approx(training.lasted_s(0), rel=0.3)
     assert list(report.baseline_energies_j) == [0, 1], "the iterations of the baseline whose bounds are known"
     assert report.baseline_energies_j[1] == pytest.approx(training.drawn_j(1), rel=0.03)
     assert {key.kind for key in report.attribution.curves} == {Kind.FORWARD, Kind.BACKWARD}
@@ -126,7 +127,7 @@ def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypat
 def test_the_window_is_looked_for_anew_whenever_there_is_more_than_twice_as_much_to_see() -> None:
     training = Training()
     training.sweeps()
-    training.profiler.report()
+    training.profiler.report(BASELINE)
 
     assert training.calls[0][0] is attribute
     anew = [number for number, call in enumerate(training.calls, start=1) if call[-1] is None]
@@ -162,4 +163,4 @@ def test_a_counter_that_does_not_move_is_an_error_at_the_end_only() -> None:
     training.sweeps()
 
     with pytest.raises(PerseusError, match="profiling-no-energy"):
-        training.profiler.report()
+        training.profiler.report(BASELINE)

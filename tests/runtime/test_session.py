@@ -67,7 +67,7 @@ def test_an_evaluation_counts_neither_as_time_nor_as_energy_of_an_iteration(tmp_
 
 def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no_clock_of_0_mhz(tmp_path):
     rank = LoneRank(tmp_path, sets_clocks=True)
-    for _ in range(11):
+    for _ in range(7):
         rank.runs(*one_f_one_b(2))
     for microbatches in (2, 3, 3, 1, 1, 2):
         rank.runs(*one_f_one_b(microbatches))
@@ -139,9 +139,8 @@ def test_tensor_parallel_ranks_sweep_alike_whatever_each_has_measured(tmp_path):
         for _ in range(12):
             rank.runs(*one_f_one_b(8), takes_s=takes_s)
         rank.meter.collect()
-        rank.executor.execute(
-            BeginProfiling(least_iteration_s=0.040, baseline_begin=3), 12
-        )  # as agreed on by all ranks
+        as_agreed_on = BeginProfiling(least_iteration_s=0.040, baseline=range(3, 11))
+        rank.executor.execute(as_agreed_on, 12)
         swept.append([rank.executor.profiler.next_clocks() for _ in range(10)])
     assert swept[0] == swept[1]
 
