@@ -200,7 +200,7 @@ class NvmlGpu:
         with suppress(pynvml.NVMLError):  # a GPU or a driver without one says so
             found.append(f"ECC {'on' if pynvml.nvmlDeviceGetEccMode(self._handle)[0] else 'off'}")
         with suppress(pynvml.NVMLError, AttributeError):  # an older nvidia-ml-py does not know them
-            profiles = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+            profiles: Any = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
             pynvml.nvmlDeviceWorkloadPowerProfileGetCurrentProfiles(self._handle, pynvml.byref(profiles))
             words = enumerate(profiles.enforcedProfilesMask.mask)
             numbers = [32 * word + bit for word, bits in words for bit in range(32) if bits >> bit & 1]
