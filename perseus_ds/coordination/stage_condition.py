@@ -54,18 +54,20 @@ def ceiling_mhz(condition: float) -> int | None:
     return round(-condition) if condition < 0.0 else None
 
 
-def health(ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int) -> Health:
+def health(ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int, capped_mhz: int = 0) -> Health:
     """Return the health of a stage from one iteration.
 
     Args:
         ran: The instructions of the iteration.
         expected_s: The profile's times.
         held_mhz: Clock that the throttled GPU was seen at; 0: none.
+        capped_mhz: Clock that the power limit hardly went below; 0: it did not matter. Down to there, nothing is slow:
+            what a GPU draws before an instruction decides which clock it holds.
     """
     known = [one for one in ran if expected_s.get((one.key, one.mhz), 0.0) > 0.0]
     if not known:
         return Health()
-    factor = median(one.time_s / expected_s[one.key, one.mhz] for one in known)
+    factor = median(_slower(one, expected_s, capped_mhz) for one in known)
     above = [one for one in known if one.mhz > held_mhz > 0]
     if above:
         fits = median(one.time_s / time_up_to_s(expected_s, one.key, held_mhz) for one in above)
@@ -75,6 +77,14 @@ def health(ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int) -> He
             profiled_s = sum(min(s for (key, _), s in expected_s.items() if key == one.key) for one in known)
             return Health(least_s / profiled_s, held_mhz)
     return Health(float(factor))
+
+
+def _slower(one: Timed, expected_s: ExpectedTimes, capped_mhz: int) -> float:
+    """Return how much longer than expected an instruction took, at its clock or at one that the power limit allows."""
+    slower = one.time_s / expected_s[one.key, one.mhz]
+    if slower <= 1.0 or not 0 < capped_mhz < one.mhz:
+        return slower
+    return max(1.0, one.time_s / time_up_to_s(expected_s, one.key, capped_mhz))
 
 
 def time_up_to_s(expected_s: ExpectedTimes, key: CurveKey, mhz: float) -> float:

@@ -15,7 +15,7 @@ from perseus_ds.device.driver import Throttle
 from perseus_ds.device.protocol import Sample
 from perseus_ds.profiling.latencies import usual_latency_s
 
-__all__ = ["ClockStatistics", "held_clock_mhz"]
+__all__ = ["ClockStatistics", "capped_clock_mhz", "held_clock_mhz"]
 
 _KEPT = 100  # latencies per clock
 _ENOUGH = 3
@@ -156,6 +156,20 @@ def held_clock_mhz(samples: Iterable[Sample]) -> int:
     tenth = len(clocks_mhz) // 10  # a clock on its way is read now and then
     within = clocks_mhz[tenth : len(clocks_mhz) - tenth]
     return within[-1] if within and within[-1] - within[0] <= _SAME_WITHIN * within[-1] else 0
+
+
+def capped_clock_mhz(samples: Iterable[Sample]) -> int:
+    """Return a clock that the power limit hardly goes below.
+
+    Args:
+        samples: Points of the energy counter with the GPU's state.
+
+    Returns:
+        MHz; 0 if no sample was at the power limit.
+    """
+    capped = (one for one in samples if one.throttle_reasons & Throttle.SOFTWARE_POWER_CAP and one.sm_clock_mhz)
+    clocks_mhz = sorted(one.sm_clock_mhz for one in capped)
+    return clocks_mhz[len(clocks_mhz) // 10] if clocks_mhz else 0
 
 
 def _is_held_down(sample: Sample) -> bool:

@@ -10,7 +10,7 @@ from perseus_ds.config import Config, DeviceConfig
 from perseus_ds.console import log
 from perseus_ds.coordination.failure_limit import FailureLimit
 from perseus_ds.device.clock_keeper import ClockKeeper, KeeperUpdate
-from perseus_ds.device.clock_statistics import ClockStatistics, held_clock_mhz
+from perseus_ds.device.clock_statistics import ClockStatistics, capped_clock_mhz, held_clock_mhz
 from perseus_ds.pipeline.clocks import UNLOCKED, USUAL_JITTER, IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.recorder import Timer
@@ -41,6 +41,7 @@ class RankGpu:
         readings: (monotonic seconds, MHz) of the SM clock, from the samples drained last.
         throttled_s: Time of throttling reported by the driver, up to the latest samples.
         held_mhz: Clock that the throttled GPU was held at, from the samples drained last; 0: none.
+        capped_mhz: Clock that the power limit hardly went below, from the samples drained last; 0: it did not matter.
         switch_latency_s: Calibrated time from a clock request to the new clock.
         default_clocks: Clocks of iterations without a plan: those that the GPU has without Perseus.
         timer: Marks begins and ends of operations.
@@ -72,7 +73,7 @@ class RankGpu:
         self.modes = info.modes
         self.readings: list[tuple[float, int]] = []
         self.throttled_s = 0.0
-        self.held_mhz = 0
+        self.held_mhz = self.capped_mhz = 0
         self.clocks_mhz = info.supported_clocks_mhz
         self.sets_clocks = info.sets_clocks
         self.backend_reason = f"{info.backend}: {info.reason}"
@@ -152,6 +153,7 @@ class RankGpu:
         update = self._take(self._keeper.drain())
         self.throttled_s = self._statistics.throttled_s - before_s
         self.held_mhz = held_clock_mhz(update.samples)
+        self.capped_mhz = capped_clock_mhz(update.samples)
         self.readings = [(sample.time_s, sample.sm_clock_mhz) for sample in update.samples]
         return [(sample.time_s, sample.energy_j) for sample in update.samples]
 

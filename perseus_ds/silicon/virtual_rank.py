@@ -27,7 +27,7 @@ class VirtualRankGpu:
 
     readings: tuple[tuple[float, int], ...] = ()
     has_keeper, sets_clocks = True, False
-    throttled_s, held_mhz, switch_jitter_s = 0.0, 0, 0.0
+    throttled_s, held_mhz, capped_mhz, switch_jitter_s = 0.0, 0, 0, 0.0
     unheld_latencies_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
 
     def __init__(self, lab: VirtualLab) -> None:

@@ -48,6 +48,17 @@ def test_a_ceiling_seen_earlier_is_over_when_the_times_say_so():
     assert health(ran(), EXPECTED_S, held_mhz=1080) == Health(1.0, 0)
 
 
+def test_a_gpu_at_its_power_limit_is_as_it_should_be_down_to_the_clock_that_it_holds():
+    high = ((FORWARD, 1410), (FORWARD, 1350), (BACKWARD, 1410), (BACKWARD, 1350), (BACKWARD, 900))
+    capped = ran(held_mhz=1200, plan=high)
+    assert health(capped, EXPECTED_S, held_mhz=0).slowdown > 1.05, "so it is told from a slow one by the limit alone"
+    assert health(capped, EXPECTED_S, held_mhz=0, capped_mhz=1200) == Health(1.0, 0)
+    assert health(ran(), EXPECTED_S, held_mhz=0, capped_mhz=1200) == Health(1.0, 0)
+    slow = health(ran(1.3, held_mhz=1200, plan=high), EXPECTED_S, held_mhz=0, capped_mhz=1200)
+    assert slow == (pytest.approx(1.3), 0)
+    assert health(ran(0.9), EXPECTED_S, held_mhz=0, capped_mhz=1200).slowdown == pytest.approx(0.9)
+
+
 @given(st.sampled_from([mhz for mhz in CLOCKS_MHZ if mhz <= 1350]), st.floats(0.99, 1.01))
 def test_every_ceiling_that_matters_is_found_in_noisy_times(held_mhz, noise):
     found = health(ran(noise, held_mhz), EXPECTED_S, held_mhz)

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from perseus_ds.device.clock_keeper import KeeperUpdate
-from perseus_ds.device.clock_statistics import ClockStatistics, held_clock_mhz
+from perseus_ds.device.clock_statistics import ClockStatistics, capped_clock_mhz, held_clock_mhz
 from perseus_ds.device.driver import Throttle
 from perseus_ds.device.protocol import Sample, Switch
 
@@ -129,3 +129,13 @@ def test_a_throttled_gpu_is_held_at_the_clock_that_it_shows_whatever_is_requeste
     samples = [Sample(float(n), 10.0 * n, 0.001, mhz, reason) for n, mhz in enumerate(clocks_mhz)]
     free = Sample(99.0, 990.0, 0.001, 600, 0)  # below the ceiling nothing holds it
     assert held_clock_mhz([*samples, free]) == held_mhz
+
+
+def test_the_power_limit_holds_a_gpu_at_clocks_that_hardly_go_below_one():
+    capped = int(Throttle.SOFTWARE_POWER_CAP)
+    clocks_mhz = [1700, *[1750, 1800] * 10]
+    samples = [Sample(float(n), 10.0 * n, 0.001, mhz, capped) for n, mhz in enumerate(clocks_mhz)]
+    assert capped_clock_mhz(samples) == 1750
+    assert capped_clock_mhz([sample._replace(throttle_reasons=0) for sample in samples]) == 0
+    assert capped_clock_mhz([sample._replace(throttle_reasons=HOT) for sample in samples]) == 0
+    assert capped_clock_mhz([]) == 0

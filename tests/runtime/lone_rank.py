@@ -48,7 +48,7 @@ class LoneGpu:
     default_clocks = IterationClocks(CLOCKS_MHZ[0], locked=False)
 
     def __init__(self) -> None:
-        self.asked_mhz, self.readings, self.told, self.held_mhz = [], [], [], 0
+        self.asked_mhz, self.readings, self.told, self.held_mhz, self.capped_mhz = [], [], [], 0, 0
 
     def set_mhz(self, mhz: int, not_before_s: float) -> None:
         self.asked_mhz.append(mhz)
