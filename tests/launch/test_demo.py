@@ -54,7 +54,7 @@ def command(directory, losses):
 
 def train(directory):
     config = yaml.safe_load((EXAMPLE / "perseus.yaml").read_text())
-    config |= {"run_dir": str(directory / "run"), "baseline_iterations": 8, "profiling": {"max_iterations": 14}}
+    config |= {"run_dir": str(directory / "run"), "baseline_iterations": 6, "profiling": {"max_iterations": 14}}
     config["simulator"]["gpu"] = "kind"  # here predictions hold; what limits make of them is in docs/worlds.md
     config["simulator"]["throttle"] = [{"stage": 1, "begin_iteration": 36, "end_iteration": 46, "slowdown": 1.3}]
     (directory / "perseus.yaml").write_text(yaml.safe_dump(config))
