@@ -231,11 +231,13 @@ class EnergySplitKnown:
     Attributes:
         iteration: The one about to begin.
         ranks: Every rank's energies, on the coordinator; none elsewhere.
+        told: The same for people, on all ranks; of many ranks only the means of each stage.
         energies_j: Joules of one pipeline's iteration, by kind.
     """
 
     iteration: int
     ranks: tuple[RankEnergy, ...]
+    told: tuple[RankEnergy, ...]
     energies_j: Mapping[str, float]
 
 

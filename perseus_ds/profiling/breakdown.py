@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["KindEnergy", "RankEnergy", "energy_by_kind"]
+__all__ = ["KindEnergy", "RankEnergy", "energy_by_kind", "few_rows"]
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class RankEnergy:
     """One rank's energy of one kind.
 
     Attributes:
-        rank: Of the job.
-        pipeline: Its pipeline.
+        rank: Of the job; None: the mean over all ranks of the stage.
+        pipeline: Its pipeline; None beside such a mean.
         stage: Its stage.
         energy: Per iteration.
     """
 
-    rank: int
-    pipeline: int
+    rank: int | None
+    pipeline: int | None
     stage: int
     energy: KindEnergy
 
@@ -89,6 +89,22 @@ def energy_by_kind(
         KindEnergy(name, counts[name] / iterations, times_s[name] / iterations, factor * energies_j[name] / iterations)
         for name in names
     ]
+
+
+def few_rows(rows: Sequence[RankEnergy], most: int) -> tuple[RankEnergy, ...]:
+    """Return the rows of all ranks, or where there are too many the mean over each stage's ranks.
+
+    Args:
+        rows: Every rank's.
+        most: So many rows are not too many.
+    """
+    if len(rows) <= most:
+        return tuple(rows)
+    alike: dict[tuple[int, str], list[KindEnergy]] = defaultdict(list)
+    for row in rows:
+        alike[row.stage, row.energy.kind].append(row.energy)
+    means = {which: np.mean([astuple(one)[1:] for one in ones], axis=0).tolist() for which, ones in alike.items()}
+    return tuple(RankEnergy(None, None, stage, KindEnergy(kind, *means[stage, kind])) for stage, kind in sorted(means))
 
 
 def _name(one: Segment) -> str:

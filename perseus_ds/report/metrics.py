@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from perseus_ds.coordination.rounds import RoundResult
+from perseus_ds.profiling.breakdown import RankEnergy
 from perseus_ds.rundir import write_atomically
 
 __all__ = ["METRICS", "FrameworkMonitor", "Metrics", "PrometheusTextfile", "Sink", "measured_values"]
@@ -23,17 +24,18 @@ METRICS = {
 }
 """Name and meaning of every metric; on Prometheus all are gauges with the prefix ``perseus_ds_``.
 
-Besides these, ``forward_energy_joules`` and the like come with each split of the energy.
+Besides these, ``forward_energy_joules`` and the like come with each split of the energy, and those of each rank.
 """
 _MEANINGS = {**METRICS, "iteration": "Latest training iteration."}
 _BY_KIND = "Energy of the latest split by kind, one iteration of one pipeline."
+_BY_RANK = "Energy of the latest split by rank, stage and kind, one iteration; without a rank the mean of the stage's."
 
 
 class Sink(Protocol):
     """A destination of metrics."""
 
-    def write(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Take the values of one iteration, keyed by the names in ``METRICS``."""
+    def write(self, iteration: int, values: Mapping[str, float], ranks: Sequence[RankEnergy]) -> None:
+        """Take the values of one iteration, keyed by the names in ``METRICS``, and the latest split of the energy."""
         ...
 
 
@@ -49,7 +51,7 @@ class PrometheusTextfile:
         self._path = path
         self._labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
 
-    def write(self, iteration: int, values: Mapping[str, float]) -> None:
+    def write(self, iteration: int, values: Mapping[str, float], ranks: Sequence[RankEnergy] = ()) -> None:
         """See ``Sink``."""
         lines = []
         for name, value in {"iteration": iteration, **values}.items():
@@ -58,6 +60,12 @@ class PrometheusTextfile:
                 f"# TYPE perseus_ds_{name} gauge",
                 f"perseus_ds_{name}{{{self._labels}}} {value:.9g}",
             ]
+        if ranks:
+            lines += [f"# HELP perseus_ds_rank_energy_joules {_BY_RANK}", "# TYPE perseus_ds_rank_energy_joules gauge"]
+        for row in ranks:
+            place = {"rank": row.rank, "pipeline": row.pipeline, "stage": row.stage, "kind": row.energy.kind}
+            labels = "".join(f',{name}="{value}"' for name, value in place.items() if value is not None)
+            lines.append(f"perseus_ds_rank_energy_joules{{{self._labels}{labels}}} {row.energy.energy_j:.9g}")
         write_atomically(self._path, "\n".join(lines) + "\n")
 
 
@@ -70,10 +78,15 @@ class FrameworkMonitor:
 
     def __init__(self, write_events: Callable[[Sequence[tuple[str, float, int]]], None]) -> None:
         self._write_events = write_events
+        self._told: Sequence[RankEnergy] = ()
 
-    def write(self, iteration: int, values: Mapping[str, float]) -> None:
-        """See ``Sink``."""
-        self._write_events([(f"perseus_ds/{name}", value, iteration) for name, value in values.items()])
+    def write(self, iteration: int, values: Mapping[str, float], ranks: Sequence[RankEnergy] = ()) -> None:
+        """See ``Sink``. A split is told once."""
+        named = dict(values)
+        if ranks is not self._told:
+            self._told = ranks
+            named |= {_tag(row): row.energy.energy_j for row in ranks}
+        self._write_events([(f"perseus_ds/{name}", value, iteration) for name, value in named.items()])
 
 
 class Metrics:
@@ -88,12 +101,12 @@ class Metrics:
         self._sinks = list(sinks)
         self._complain = complain
 
-    def write(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Pass the values of an iteration to every sink, without unknown ones (NaN)."""
+    def write(self, iteration: int, values: Mapping[str, float], ranks: Sequence[RankEnergy] = ()) -> None:
+        """Pass the values of an iteration to every sink, without unknown ones (NaN), and the latest split."""
         known = {name: float(value) for name, value in values.items() if value == value}
         for sink in list(self._sinks):
             try:
-                sink.write(iteration, known)
+                sink.write(iteration, known, ranks)
             except Exception as error:
                 self._sinks.remove(sink)
                 self._complain(f"{type(sink).__name__}: {error}")
@@ -116,6 +129,11 @@ def measured_values(round_result: RoundResult, switches: float, baseline_j: floa
         "late_switches": float(round_result.field("late_switches").sum()),
         "throttled_seconds": float(round_result.field("throttled_s").sum()),
     }
+
+
+def _tag(row: RankEnergy) -> str:
+    where = f"stage_{row.stage}" if row.rank is None else f"rank_{row.rank}_stage_{row.stage}"
+    return f"{where}/{row.energy.kind}_energy_joules"
 
 
 def _escaped(value: str) -> str:

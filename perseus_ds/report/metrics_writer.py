@@ -11,6 +11,7 @@ from perseus_ds.coordination.events import EnergySplitKnown, Event, IterationBeg
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.plan_table import PlanTable
 from perseus_ds.messages import user_message
+from perseus_ds.profiling.breakdown import RankEnergy
 from perseus_ds.report.metrics import Metrics, Sink, measured_values
 
 __all__ = ["MetricsWriter"]
@@ -35,6 +36,7 @@ class MetricsWriter:
         self._baseline: set[int] = set()
         self._energies_j: deque[float] = deque(maxlen=_KEPT)
         self._by_kind: dict[str, float] = {}
+        self._ranks: Sequence[RankEnergy] = ()
 
     def __call__(self, event: Event) -> None:
         """Handle an event."""
@@ -49,7 +51,8 @@ class MetricsWriter:
                 # Iterations have become more, or less, work: the baseline is that much more.
                 self._baseline_j *= table.max_energy_j / replaced.max_energy_j
                 self._energies_j.clear()
-            case EnergySplitKnown(energies_j=energies_j):
+            case EnergySplitKnown(told=ranks, energies_j=energies_j):
+                self._ranks = ranks
                 self._by_kind = {f"{kind}_energy_joules": energy_j for kind, energy_j in energies_j.items()}
             case RoundHeard():
                 self._round_heard(event)
@@ -73,4 +76,5 @@ class MetricsWriter:
                 "t_prime_seconds": event.t_prime_s,
                 **self._by_kind,
             },
+            self._ranks,
         )

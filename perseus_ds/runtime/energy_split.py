@@ -12,7 +12,7 @@ from perseus_ds.coordination.events import EnergySplitKnown
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Topology
-from perseus_ds.profiling.breakdown import RankEnergy, energy_by_kind
+from perseus_ds.profiling.breakdown import RankEnergy, energy_by_kind, few_rows
 from perseus_ds.profiling.spans import Span
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.worker_process import Call
@@ -21,7 +21,10 @@ __all__ = ["EnergySplit"]
 
 Samples = list[tuple[float, float]]
 
+_Told = tuple[tuple[RankEnergy, ...], dict[str, float]]
+
 _LEAST = 4  # iterations: fewer tell too little
+_MOST_TOLD = 512  # rows: a monitor keeps a series for each
 _PHASES = (Phase.BASELINE, Phase.OBSERVING, Phase.ENFORCING)
 
 
@@ -38,7 +41,7 @@ class EnergySplit:
         self._every = every
         self._latency_s = latency_s
         self._call = call
-        self._coming: tuple[Future[list[list[RankEnergy]] | None], Future[dict[str, float]]] | None = None
+        self._coming: tuple[Future[list[list[RankEnergy]] | None], Future[_Told]] | None = None
 
     def begins(self, iteration: int, phase: Phase, bus: Bus, meter: RankMeter) -> list[EnergySplitKnown]:
         """Begin an iteration, the same on all ranks: ask for a split when it is time.
@@ -52,7 +55,7 @@ class EnergySplit:
             # Copied now: the bus's thread may be late.
             recent = *measurements.latest_spans(topology.stage), list(measurements.samples)
             gathered = bus.gather(partial(self._split, topology, *recent))
-            self._coming = gathered, bus.broadcast(lambda: _by_kind(gathered.result() or [], topology.pipelines))
+            self._coming = gathered, bus.broadcast(lambda: _told(gathered.result() or [], topology.pipelines))
         return known
 
     def _arrived(self, iteration: int) -> list[EnergySplitKnown]:
@@ -62,7 +65,7 @@ class EnergySplit:
         if known.exception() is not None:  # whoever needs the bus more says so
             return []
         rows = tuple(row for rank in gathered.result() or [] for row in rank)
-        return [EnergySplitKnown(iteration, rows, known.result())]
+        return [EnergySplitKnown(iteration, rows, *known.result())]
 
     def _split(self, topology: Topology, spans: list[Span], iterations: int, samples: Samples) -> list[RankEnergy]:
         """Return this rank's rows; none where too little is known."""
@@ -75,9 +78,10 @@ class EnergySplit:
         return [RankEnergy(topology.rank, topology.pipeline, topology.stage, one) for one in found]
 
 
-def _by_kind(ranks: Sequence[Sequence[RankEnergy]], pipelines: int) -> dict[str, float]:
-    """Return the joules of one pipeline's iteration, by kind."""
+def _told(ranks: Sequence[Sequence[RankEnergy]], pipelines: int) -> _Told:
+    """Return the rows to tell, and the joules of one pipeline's iteration by kind."""
+    rows = [row for rank in ranks for row in rank]
     sums: dict[str, float] = defaultdict(float)
-    for row in (row for rank in ranks for row in rank):
+    for row in rows:
         sums[row.energy.kind] += row.energy.energy_j / pipelines
-    return dict(sums)
+    return few_rows(rows, _MOST_TOLD), dict(sums)

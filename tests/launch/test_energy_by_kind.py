@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 from launching import DS_CONFIG, QUICK, ROOT, TRAIN, deepspeed_command, run, torchrun_command, write_config
+from prometheus_client.parser import text_string_to_metric_families
 
 from perseus_ds.simulator.truth import read_truth
 
@@ -28,7 +29,10 @@ def test_a_job_that_only_observes_tells_the_energy_of_each_rank_and_kind(framewo
     )
     arguments = ["--perseus", config, "--steps", STEPS, "--layers", 2]
     if framework == "deepspeed":
-        job = deepspeed_command(2, "--module", "perseus_ds", "run", TRAIN, "--deepspeed_config", DS_CONFIG, *arguments)
+        ds_config = tmp_path / "ds.json"
+        monitor = {"csv_monitor": {"enabled": True, "output_path": str(tmp_path), "job_name": "monitor"}}
+        ds_config.write_text(json.dumps(json.loads(DS_CONFIG.read_text()) | monitor))
+        job = deepspeed_command(2, "--module", "perseus_ds", "run", TRAIN, "--deepspeed_config", ds_config, *arguments)
     else:
         job = torchrun_command(2, "-m", "perseus_ds", "run", MEGATRON, *arguments)
     done = run(job)
@@ -51,4 +55,11 @@ def test_a_job_that_only_observes_tells_the_energy_of_each_rank_and_kind(framewo
     for truth in read_truth(tmp_path / "run" / "gpus", []):
         for (key, _), (_, _, energy_j) in truth.instructions.items():
             assert own_j[key.stage, key.kind.value] == pytest.approx(MICROBATCHES * energy_j, rel=0.35)
-    assert "perseus_ds_forward_energy_joules{" in (tmp_path / "perseus.prom").read_text()
+
+    metrics = text_string_to_metric_families((tmp_path / "perseus.prom").read_text())
+    samples = next(family.samples for family in metrics if family.name == "perseus_ds_rank_energy_joules")
+    last = {(row["rank"], row["kind"]): float(row["energy_j"]) for row in rows if int(row["iteration"]) == splits[-1]}
+    assert {(one.labels["rank"], one.labels["kind"]): one.value for one in samples} == pytest.approx(last, rel=1e-4)
+    if framework == "deepspeed":  # Megatron-LM's monitors are those of pretrain_gpt.py alone
+        told = (tmp_path / "monitor" / "perseus_ds_rank_1_stage_1_forward_energy_joules.csv").read_text().splitlines()
+        assert len(told) == 1 + len(splits)

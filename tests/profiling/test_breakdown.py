@@ -5,7 +5,7 @@ import pytest
 from test_energy import OPTIMIZER_W, POWER_W, WAITING_W, training
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.breakdown import energy_by_kind
+from perseus_ds.profiling.breakdown import KindEnergy, RankEnergy, energy_by_kind, few_rows
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey
 
@@ -68,3 +68,18 @@ def test_the_sum_is_what_the_counter_says():
     counted_j = np.diff(np.interp([spans[0].begin_s, spans[-1].end_s], times_s, energies_j))[0]
     assert sum(one.energy_j for one in found) * ITERATIONS == pytest.approx(counted_j)
     assert sum(one.time_s for one in found) * ITERATIONS == pytest.approx(spans[-1].end_s - spans[0].begin_s)
+
+
+def test_of_many_ranks_the_means_of_each_stage_are_few_rows():
+    rows = [
+        RankEnergy(rank, rank // 4, rank % 4 // 2, KindEnergy(kind, 2.0, 0.5, energy_j + rank))
+        for rank in range(8)
+        for kind, energy_j in (("forward", 100.0), ("waiting", 10.0))
+    ]
+    assert few_rows(rows, len(rows)) == tuple(rows)
+    assert few_rows(rows, len(rows) - 1) == (
+        RankEnergy(None, None, 0, KindEnergy("forward", 2.0, 0.5, 102.5)),
+        RankEnergy(None, None, 0, KindEnergy("waiting", 2.0, 0.5, 12.5)),
+        RankEnergy(None, None, 1, KindEnergy("forward", 2.0, 0.5, 104.5)),
+        RankEnergy(None, None, 1, KindEnergy("waiting", 2.0, 0.5, 14.5)),
+    )

@@ -15,8 +15,8 @@ def test_each_split_appends_a_row_per_rank_and_kind(tmp_path):
     for iteration in (201, 401):  # the second one of a job that was resumed
         directory = RunDirectory(tmp_path)
         writes = EnergyFile(directory)
-        writes(EnergySplitKnown(iteration, rows, {"forward": 80.25}))
-        writes(EnergySplitKnown(iteration, (), {}))
+        writes(EnergySplitKnown(iteration, rows, rows, {"forward": 80.25}))
+        writes(EnergySplitKnown(iteration, (), rows, {}))
         assert directory.flush()
         assert directory.failure is None
 

@@ -6,6 +6,7 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from perseus_ds.profiling.breakdown import KindEnergy, RankEnergy
 from perseus_ds.report.metrics import METRICS, FrameworkMonitor, Metrics, PrometheusTextfile
 
 
@@ -22,7 +23,7 @@ def test_unknown_values_are_left_out_and_a_broken_sink_is_dropped_after_one_word
     rows, words = [], []
 
     class Broken:
-        def write(self, iteration, values):
+        def write(self, iteration, values, ranks):
             raise OSError("disk full")
 
     metrics = Metrics([Broken(), FrameworkMonitor(rows.extend)], words.append)
@@ -30,6 +31,34 @@ def test_unknown_values_are_left_out_and_a_broken_sink_is_dropped_after_one_word
         metrics.write(iteration, {"energy_joules": float("nan"), "switches": 3})
     assert rows == [("perseus_ds/switches", 3.0, 0), ("perseus_ds/switches", 3.0, 1)]
     assert words == ["Broken: disk full"]
+
+
+SPLIT = (
+    RankEnergy(3, 1, 1, KindEnergy("forward", 2.0, 0.4, 150.5)),
+    RankEnergy(3, 1, 1, KindEnergy("waiting", 0.0, 0.1, 9.0)),
+    RankEnergy(None, None, 0, KindEnergy("forward", 2.0, 0.4, 140.0)),
+)
+
+
+def test_each_rank_s_energy_is_a_labelled_series_on_prometheus(tmp_path):
+    file = tmp_path / "perseus.prom"
+    PrometheusTextfile(file, {"run": "mine"}).write(7, {"switches": 38.0}, SPLIT)
+    families = {family.name: family for family in text_string_to_metric_families(file.read_text())}
+    samples = families["perseus_ds_rank_energy_joules"].samples
+    assert [sample.value for sample in samples] == [150.5, 9.0, 140.0]
+    assert samples[0].labels == {"run": "mine", "rank": "3", "pipeline": "1", "stage": "1", "kind": "forward"}
+    assert samples[2].labels == {"run": "mine", "stage": "0", "kind": "forward"}, "the mean of a stage's many ranks"
+
+
+def test_each_split_reaches_the_framework_s_monitor_once():
+    rows = []
+    monitor = FrameworkMonitor(rows.extend)
+    for iteration, split in enumerate([(), SPLIT, SPLIT, SPLIT, SPLIT[:1]]):
+        monitor.write(iteration, {}, split)
+    tags = ["rank_3_stage_1/forward", "rank_3_stage_1/waiting", "stage_0/forward"]
+    told = [(f"perseus_ds/{tag}_energy_joules", one.energy.energy_j, 1) for tag, one in zip(tags, SPLIT, strict=True)]
+    assert rows[:3] == told
+    assert [step for *_, step in rows] == [1, 1, 1, 4]
 
 
 @pytest.mark.launch

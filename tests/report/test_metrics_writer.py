@@ -9,6 +9,7 @@ from made_up_plans import STAGES, first_table
 from perseus_ds.coordination.events import EnergySplitKnown, GuardStepped, IterationBegan, PlansAdopted, RoundHeard
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
+from perseus_ds.profiling.breakdown import KindEnergy, RankEnergy
 from perseus_ds.report.metrics_writer import MetricsWriter
 
 TABLE = first_table(2)
@@ -19,10 +20,10 @@ class Kept:
     """A sink that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.values = {}
+        self.values, self.ranks = {}, {}
 
-    def write(self, iteration, values) -> None:
-        self.values[iteration] = dict(values)
+    def write(self, iteration, values, ranks) -> None:
+        self.values[iteration], self.ranks[iteration] = dict(values), ranks
 
 
 def heard(iteration: int, energy_j: float, plans=(), t_prime_s: float = float("nan")) -> RoundHeard:
@@ -87,10 +88,13 @@ def test_a_split_of_the_energy_is_told_from_then_on():
     kept = Kept()
     writer = MetricsWriter([kept], pipelines=2)
     writer(heard(0, 1000.0))
-    writer(EnergySplitKnown(1, (), {"forward": 300.0, "waiting": 40.0}))
+    split = (RankEnergy(3, 1, 0, KindEnergy("forward", 2.0, 0.4, 150.0)),)
+    writer(EnergySplitKnown(1, (), split, {"forward": 300.0, "waiting": 40.0}))
     writer(heard(1, 1000.0))
     writer(heard(2, 1000.0))
     assert "forward_energy_joules" not in kept.values[0]
     for iteration in (1, 2):
         assert kept.values[iteration]["forward_energy_joules"] == 300.0
         assert kept.values[iteration]["waiting_energy_joules"] == 40.0
+        assert kept.ranks[iteration] is split
+    assert kept.ranks[0] == ()

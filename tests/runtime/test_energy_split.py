@@ -86,6 +86,7 @@ def test_a_split_is_asked_for_every_so_often_and_known_once(rank):
     assert [(row.rank, row.pipeline, row.stage, row.energy) for row in known.ranks] == [
         (3, 1, 1, one) for one in (*FOUND, *FOUND)
     ]
+    assert known.told == known.ranks
     assert known.energies_j == {"forward": 80.0, "waiting": 10.0}, "of one of two pipelines"
     assert split.begins(12, Phase.OBSERVING, bus, rank.meter) == []
 
@@ -115,7 +116,7 @@ def test_a_counter_that_tells_nothing_and_too_few_iterations_make_no_rows(rank):
     split.begins(10, Phase.OBSERVING, bus, rank.meter)
     bus.answer()
     (known,) = split.begins(11, Phase.OBSERVING, bus, rank.meter)
-    assert (known.ranks, known.energies_j) == ((), {})
+    assert (known.ranks, known.told, known.energies_j) == ((), (), {})
 
     calls = Calls()
     split = EnergySplit(10, 0.0, calls)
