@@ -75,7 +75,7 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
     clock, limit_s = _start(frontier, nodes, t_s, late_s, slope_w / mean_w)
     mean_late_s = float(np.maximum(-late_s, 0.0).mean())  # of the jitter: the tail has no opposite
     dearest_w = max(_DEAREST * slope_w, mean_w) / problem.gpus_per_stage
-    terms = Terms(limit_s, mean_late_s, float(problem.stage_power_w.sum()), dearest_w)
+    terms = Terms(limit_s, mean_late_s, min(float(problem.stage_power_w.sum()), frontier.effective_w(t_s)), dearest_w)
     best = _improve(nodes, clock, late_s, terms)
     if best.held_share > _HELD:
         best = min(best, *_seldom(frontier, nodes, t_s, late_s, terms), key=lambda one: one.cost_j)

@@ -102,6 +102,12 @@ class Frontier:
         slower_s = faster_s + t_s * _STEP
         return max(0.0, (self.lower_bound_j(faster_s) - self.lower_bound_j(slower_s)) / (slower_s - faster_s))
 
+    def effective_w(self, t_s: float) -> float:
+        """Return what a second saves one GPU of each stage while all of them wait anyway: 0 at T*."""
+        faster_s = max(self.t_min_s, t_s * (1 - _STEP))
+        faster_j, slower_j = np.interp([faster_s, faster_s + t_s * _STEP], self.times_s[::-1], self.effective_j[::-1])
+        return float(faster_j - slower_j) / (t_s * _STEP)
+
     def plan(self, t_s: float) -> Plan:
         """Return a plan for real GPU clocks with an iteration time of at most ``t_s``.
 

@@ -56,6 +56,15 @@ def test_with_jitter_plans_stay_near_the_time_and_the_bound(frontier, slower, ji
     assert plan.lower_bound_j == frontier.lower_bound_j(t_s)
 
 
+@pytest.mark.parametrize("part", [0.7, 0.85, 1.0])
+def test_who_is_given_time_up_to_t_star_draws_as_little_power_as_the_bound_does(frontier, part):
+    """Beyond the time of least energy, time costs energy: who has it anyway shall not spend energy to be early."""
+    t_s = frontier.t_min_s + part * (frontier.t_star_s - frontier.t_min_s)
+    plan = on_time_plan(frontier, t_s, 0.003)
+    assert frontier.lower_bound_j(t_s) > frontier.lower_bound_j(0.97 * t_s)
+    assert plan.energy_j / plan.time_s <= 1.004 * frontier.lower_bound_j(t_s) / t_s
+
+
 def test_where_the_ordinary_plan_comes_late_this_one_does_not(frontier):
     ordinary_s, _ = simulate(frontier.problem, frontier.plan(frontier.t_min_s), 0.01)
     assert ordinary_s > 1.01 * frontier.t_min_s
