@@ -130,6 +130,16 @@ class Coordinator:
         """
         return self._draft(self._kept.solve(missing))
 
+    def one_more(self, t_s: float) -> SolvedFrontiers:
+        """Prepare the plan for one more iteration time; no frontier is solved again.
+
+        Args:
+            t_s: The iteration time of the job.
+        """
+        frontiers = self._kept.solve(self._kept.healthy)
+        times_s = {which: (frontier.clamp(t_s),) for which, frontier in frontiers.items()}
+        return replace(self._draft(frontiers), times_s=times_s, adds=True)
+
     def rescale(self, drift: Sequence[float] | np.ndarray) -> SolvedFrontiers:
         """Solve for a drifted profile.
 
@@ -173,7 +183,7 @@ class Coordinator:
         Returns:
             Plans by their number in the whole.
         """
-        if not _is_table(draft.frontiers):
+        if draft.adds or not _is_table(draft.frontiers):
             return self._call(SolvedFrontiers.discretize_shard, draft, place, places)
         count = len(draft.share(place, places))
         with self._files.progress("rounding, plans on this rank", count, every=5) as show:
@@ -190,8 +200,12 @@ class Coordinator:
             shares: Every rank's plans.
 
         Returns:
-            A plan table if the draft has the healthy pipelines' frontiers, else straggler plans.
+            A plan table if the draft has the healthy pipelines' frontiers, else an addition to the one in force.
         """
+        if draft.adds:
+            return StragglerPlans(
+                version, {which: self._kept.with_plan(which, *plans) for which, plans in draft.plans(shares).items()}
+            )
         plan_sets = {
             which: self._kept.plan_set(which, rounded, partial(self._call, SolvedFrontiers.beyond, draft))
             for which, rounded in draft.plans(shares).items()

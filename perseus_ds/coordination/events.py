@@ -85,14 +85,12 @@ class ObjectiveChanged:
         objective: The objective; None: the configured one.
         order: The order.
         expected: Time and power to expect, before and after; None before the first plans.
-        uniform_slowdown: What one cap on all clocks would cost for as much power; None if it cannot tell.
     """
 
     iteration: int
     objective: Objective | None
     order: Order
     expected: tuple[JobTarget, JobTarget] | None
-    uniform_slowdown: float | None = None
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.coordination.plan_table import PlanTable
+from perseus_ds.frontier.power_signal import mean_within
 
 __all__ = ["JobCurve", "JobTarget"]
 
 _SAME = 1e-9
+_APART = 0.004  # of the iteration time: plans as near as that to each other are near enough
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,22 @@ class JobCurve:
         """Return the time, or the nearer end of the curve."""
         return min(max(t_s, self.t_min_s), self.points[-1].time_s)
 
+    def time_within_s(self, power_w: float) -> float:
+        """Return the iteration time, between the points, at which the job would draw a power.
+
+        Args:
+            power_w: The limit for the whole job.
+        """
+        return mean_within([(point.time_s, point.energy_j) for point in self.points], power_w).time_s
+
+    def lacks(self, t_s: float) -> bool:
+        """Whether a plan for an iteration time would lie far from its neighbours, along the frontier."""
+        times_s = self.times_s
+        after = int(np.searchsorted(times_s, t_s))
+        if not 0 < after < times_s.size or t_s > max(group.base.t_star_s for group in self._table.groups):
+            return False
+        return bool(min(t_s - times_s[after - 1], times_s[after] - t_s) > _APART * t_s)
+
     def fastest_within(self, power_w: float, whole_job: bool) -> JobTarget:
         """Return the fastest point within a power, else the one that draws least.
 
@@ -102,26 +120,3 @@ class JobCurve:
             if drawn_w(point) <= power_w * (1 + _SAME):
                 return point
         return replace(min(self.points, key=drawn_w), met=False)
-
-    def uniform_slowdown(self, power_w: float) -> float | None:
-        """Return what one cap on the clocks of all GPUs would cost for a power, linear between caps.
-
-        Args:
-            power_w: The power of the whole job.
-
-        Returns:
-            Iteration time over that without a cap, less 1; None where no cap draws so little, or pipelines differ.
-        """
-        caps = self._table.groups[0].uniform_caps
-        if len(self._table.groups) > 1 or not caps:
-            return None
-        times_s, energies_j = np.array(caps).T
-        powers_w = energies_j / times_s * len(self._table.group_of)
-        within = np.flatnonzero(powers_w <= power_w * (1 + _SAME))
-        if not within.size:
-            return None
-        if (first := int(within[0])) == 0:
-            return 0.0
-        part = (powers_w[first - 1] - power_w) / (powers_w[first - 1] - powers_w[first])
-        time_s = times_s[first - 1] + part * (times_s[first] - times_s[first - 1])
-        return float(time_s / times_s[0] - 1)

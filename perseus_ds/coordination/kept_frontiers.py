@@ -26,11 +26,12 @@ __all__ = ["KeptFrontiers"]
 
 @dataclass(frozen=True)
 class _Kept:
-    """A frontier, its plans from the fast to the slow end, and those beyond it; none before rounding."""
+    """A frontier, its plans from fast to slow, those beyond it, and the objective's; none before rounding."""
 
     frontier: Frontier
     along: tuple[FrequencyPlan, ...] = ()
     beyond: tuple[FrequencyPlan, ...] = ()
+    asked: tuple[FrequencyPlan, ...] = ()
 
 
 class KeptFrontiers:
@@ -97,17 +98,34 @@ class KeptFrontiers:
         asked, *along = rounded
         kept = self._kept[which]
         if along:
-            waiting_w = self.problems[which[0]].energy_j(0.0, 1.0)
-            kept = self._kept[which] = _Kept(kept.frontier, tuple(undominated(along, waiting_w)), beyond(which))
-        frontier, points = kept.frontier, (asked, *kept.along)
+            kept = replace(kept, along=self._undominated(which, along), beyond=beyond(which))
+        return self._plan_set(which, replace(kept, asked=(asked,)))
+
+    def with_plan(self, which: GroupCondition, plan: FrequencyPlan) -> PlanSet:
+        """Keep one more plan, and return all of that frontier's.
+
+        Args:
+            which: The frontier; its plans have been made.
+            plan: Takes its place among those along the frontier.
+        """
+        kept = self._kept[which]
+        along = sorted((*kept.along, plan), key=lambda point: point.time_s)
+        return self._plan_set(which, replace(kept, along=self._undominated(which, along)))
+
+    def _plan_set(self, which: GroupCondition, kept: _Kept) -> PlanSet:
+        self._kept[which] = kept
+        frontier, points = kept.frontier, (*kept.asked, *kept.along)
         return PlanSet(
             which[1],
             frontier.t_min_s,
             frontier.t_star_s,
-            asked.time_s,
+            kept.asked[0].time_s,
             tuple(sorted(points, key=lambda point: point.time_s)),
             kept.beyond,
         )
+
+    def _undominated(self, which: GroupCondition, along: Sequence[FrequencyPlan]) -> tuple[FrequencyPlan, ...]:
+        return tuple(undominated(along, self.problems[which[0]].energy_j(0.0, 1.0)))
 
     def _problem(self, which: GroupCondition) -> Problem:
         number, condition = which

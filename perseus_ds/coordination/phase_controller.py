@@ -42,6 +42,7 @@ from perseus_ds.coordination.requests import (
     RescaleProfile,
     ResumePlans,
     RetraceIteration,
+    RoundPlan,
     SolveProfile,
     SolveStragglers,
 )
@@ -83,6 +84,7 @@ class PhaseController:
         self._refresh = BaselineRefresh(config.baseline_every)
         self._held: deque[PlanTable | StragglerPlans] = deque()  # arrived here, not yet on all ranks
         self._newest = 0  # the newest version asked for
+        self._rounding = 0  # version of the latest single plan asked for
         self._rescaled = 0  # version of the latest plan table that minds a drift, coming or in force
         self._under_way: set[tuple[int, StageSlowdowns]] = set()
         self._unplanned = (0, 0)  # micro-batches of the latest iterations without a plan, and how many there were
@@ -154,7 +156,8 @@ class PhaseController:
             return
         for lost in (self._held, self._under_way, self._events, self._requests):
             lost.clear()
-        self._newest, self._rescaled = self.version, min(self._rescaled, self.version)
+        self._newest = self._rounding = self.version
+        self._rescaled = min(self._rescaled, self.version)
         self._unplanned = (0, 0)
         self._selector.together_again(iteration)
         self._answer_stragglers(table, iteration - 1, iteration)
@@ -232,8 +235,9 @@ class PhaseController:
         if before is None or self.table is None:
             self._events.append(ObjectiveChanged(iteration, objective, order, None))
             return
-        expected, uniform = (before, self._selector.expected(self.table)), self._selector.uniform_slowdown(self.table)
-        self._events.append(ObjectiveChanged(iteration, objective, order, expected, uniform))
+        self._events.append(
+            ObjectiveChanged(iteration, objective, order, (before, self._selector.expected(self.table)))
+        )
         self._choose(self.table, iteration)
 
     def _adopt(self, arrived: PlanTable | StragglerPlans, iteration: int) -> None:
@@ -285,6 +289,8 @@ class PhaseController:
         self._t_prime_s = table.t_prime_s(self._selector.slowdowns)
         if self._selector.choose(table):
             self._events.append(PlanSwitched(iteration, self._selector.plans))
+        if self._rounding <= self.version and (missing_s := self._selector.missing_s(table)) is not None:
+            self._rounding = self._ask(partial(RoundPlan, time_s=missing_s))
 
     @property
     def _is_quiet(self) -> bool:

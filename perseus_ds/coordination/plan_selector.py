@@ -23,6 +23,8 @@ __all__ = ["Heard", "PlanSelector"]
 
 # While a power is followed: an iteration time that differs by more from the one last told is news.
 _NEWS = 0.1
+# A plan is asked for once, and none so near to it.
+_NEAR = 0.004
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class PlanSelector:
         self._target: JobTarget | None = None
         self._told_s = 0.0
         self._since = 0
+        self._asked_s: list[float] = []  # iteration times that plans have been asked for
         self.plans: tuple[FrequencyPlan, ...] = ()
 
     @property
@@ -104,6 +107,7 @@ class PlanSelector:
         self._guard.step = 0
         self._guard.inflation = max(1.0, table.baseline_s / table.max_time_s)
         self._target = None
+        self._asked_s = []
         self._power.restart()
         self._limit(table)
 
@@ -142,11 +146,6 @@ class PlanSelector:
             energy_j=self._power.measured_w(target.energy_j),
             power_w=self._power.measured_w(target.power_w),
         )
-
-    def uniform_slowdown(self, table: PlanTable) -> float | None:
-        """Return what a uniform cap on the clocks would cost for the power to expect; None if it cannot tell."""
-        target_w = max(self.expected(table).power_w, self._follower.power_w or 0.0)
-        return self._follower.curve(table, self.slowdowns).uniform_slowdown(target_w / self._power.measured_w(1.0))
 
     def _limit(self, table: PlanTable) -> None:
         """Tell who follows the power what the objective allows."""
@@ -211,6 +210,22 @@ class PlanSelector:
             return False
         self._told_s = target.time_s
         return True
+
+    def missing_s(self, table: PlanTable) -> float | None:
+        """Return an iteration time that the order in force would have a plan for; told once, None without any.
+
+        Args:
+            table: The current table.
+        """
+        if (target := self._target) is None or self._follower.objective is None:
+            return None
+        curve = self._follower.curve(table, self.slowdowns)
+        limit_w = self._power.limit_w
+        wanted_s = curve.time_within_s(limit_w / self._power.measured_w(1.0)) if limit_w else target.time_s
+        if not curve.lacks(wanted_s) or any(abs(wanted_s - one) <= _NEAR * one for one in self._asked_s):
+            return None
+        self._asked_s.append(wanted_s)
+        return wanted_s
 
     def _within_power(self, table: PlanTable) -> JobTarget:
         """Return the point that the objective asks for, or that the job's power allows."""

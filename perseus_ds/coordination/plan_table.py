@@ -37,7 +37,7 @@ KEPT_STRAGGLER_PLANS = 16
 
 @dataclass(frozen=True)
 class StragglerPlans:
-    """Frontiers for pipelines with slow stages, an addition to the current plan table.
+    """An addition to the current plan table: for pipelines with slow stages, or one more plan for the healthy ones.
 
     Attributes:
         version: Counted together with the plan tables'.
@@ -123,10 +123,12 @@ class PipelineGroup:
         return plan_set.point(plan_set.t_opt_s(t_prime_s, ordered_s))
 
     def with_straggler_plans(self, more: Mapping[StageSlowdowns, PlanSet]) -> PipelineGroup:
-        """Return a copy with more straggler plans, without the oldest when there are many."""
+        """Return a copy with more straggler plans, without the oldest when there are many; a healthy one is the base."""
         kept = {condition: known for condition, known in self.straggler_plans.items() if condition not in more}
-        latest = list((kept | dict(more)).items())[-max(KEPT_STRAGGLER_PLANS, len(more)) :]
-        return replace(self, straggler_plans=dict(latest))
+        slow = {condition: plan_set for condition, plan_set in more.items() if is_slow(condition)}
+        latest = list((kept | slow).items())[-max(KEPT_STRAGGLER_PLANS, len(slow)) :]
+        base = next((plan_set for condition, plan_set in more.items() if not is_slow(condition)), self.base)
+        return replace(self, base=base, straggler_plans=dict(latest))
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,11 @@ class PlanTable:
     def max_time_s(self) -> float:
         """Predicted iteration time of the job at the highest clock."""
         return max(group.max_time_s for group in self.groups)
+
+    @property
+    def uniform_caps(self) -> tuple[tuple[float, float], ...]:
+        """Predicted time and energy of a pipeline with one cap on the clocks of all GPUs; none where GPUs differ."""
+        return self.groups[0].uniform_caps if len(self.groups) == 1 else ()
 
     def of(self, pipeline: int) -> PipelineGroup:
         """Return a pipeline's group."""
@@ -213,6 +220,14 @@ class PlanTable:
         # An objective may make a plan slower than T': nobody needs to be faster than that one.
         slowest_s = max(t_prime_s, *(plan.time_s for plan in chosen.values()))
         return {one: self.groups[one[0]].choose(one[1], slowest_s, ordered_s) for one in chosen}
+
+    def predicted(self, plans: Sequence[FrequencyPlan]) -> tuple[float, float]:
+        """Return the time of the job's iteration, and its energy as ``energy_j`` does.
+
+        Args:
+            plans: One per pipeline.
+        """
+        return max(plan.time_s for plan in plans), self.energy_j(plans)
 
     def energy_j(self, plans: Sequence[FrequencyPlan]) -> float:
         """Return the energy of one pipeline's iteration, the mean over pipelines, including waiting.

@@ -13,6 +13,7 @@ __all__ = [
     "RescaleProfile",
     "ResumePlans",
     "RetraceIteration",
+    "RoundPlan",
     "SolveProfile",
     "SolveStragglers",
 ]
@@ -65,6 +66,19 @@ class SolveStragglers:
 
 
 @dataclass(frozen=True)
+class RoundPlan:
+    """Make the plan for one more iteration time, from the frontiers that are solved already.
+
+    Attributes:
+        version: Of the addition to the plan table.
+        time_s: The iteration time.
+    """
+
+    version: int
+    time_s: float
+
+
+@dataclass(frozen=True)
 class RescaleProfile:
     """Solve for a drifted profile.
 
@@ -84,7 +98,7 @@ class RetraceIteration:
     version: int
 
 
-PlanRequest = SolveProfile | ResumePlans | SolveStragglers | RescaleProfile | RetraceIteration
-"""Answered by a plan table or straggler plans of the requested version."""
+PlanRequest = SolveProfile | ResumePlans | SolveStragglers | RoundPlan | RescaleProfile | RetraceIteration
+"""Answered by a plan table or an addition to it, of the requested version."""
 
 Request = BeginProfiling | PlanRequest

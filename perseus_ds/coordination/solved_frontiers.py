@@ -40,6 +40,7 @@ class SolvedFrontiers:
         switch_cost: Cost of a clock switch.
         spares_switches: Whether switches cost anything.
         jitter_s: Standard deviation of a clock's arrival from the begin of its instruction.
+        adds: Whether the plans join those that the ranks hold already.
     """
 
     frontiers: Mapping[GroupCondition, Frontier]
@@ -47,6 +48,7 @@ class SolvedFrontiers:
     switch_cost: SwitchCost
     spares_switches: bool
     jitter_s: float = 0.0
+    adds: bool = False
 
     @cached_property
     def _targets(self) -> list[tuple[GroupCondition, float]]:

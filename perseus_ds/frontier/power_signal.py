@@ -15,7 +15,7 @@ from perseus_ds.frontier.plan import Plan
 from perseus_ds.messages import PerseusError
 from perseus_ds.objective_text import objective_values
 
-__all__ = ["Follower", "SignalStep", "StepCost", "read_signal"]
+__all__ = ["Follower", "MeanIteration", "SignalStep", "StepCost", "mean_within", "read_signal"]
 
 _COLUMNS = ("iterations", "power")
 _ALLOWED_POWER = "a share such as 75%, or a power such as 12kW"
@@ -36,8 +36,14 @@ class SignalStep(NamedTuple):
     power_w: float = 0.0
 
 
-class _Mean(NamedTuple):
-    """The mean of iterations that alternate between two neighbouring plans."""
+class MeanIteration(NamedTuple):
+    """The mean of iterations that alternate between two neighbouring plans.
+
+    Attributes:
+        time_s: Iteration time.
+        energy_j: Energy of one pipeline's iteration.
+        met: Whether it draws no more than allowed.
+    """
 
     time_s: float
     energy_j: float
@@ -93,7 +99,10 @@ class Follower:
         """
         baseline = self.caps[0]
         allowed_w = step.power_w / self.pipelines if step.share is None else step.share * average_power_w(baseline)
-        ours, uniform = _within(self.plans, allowed_w), _within(self.caps, allowed_w)
+        ours, uniform = (
+            mean_within([(plan.time_s, plan.energy_j) for plan in plans], allowed_w)
+            for plans in (self.plans, self.caps)
+        )
         return StepCost(
             step.iterations,
             allowed_w * self.pipelines,
@@ -129,6 +138,24 @@ def read_signal(path: str | Path) -> list[SignalStep]:
     return [_step(file, number, dict(zip(header, cells, strict=False))) for number, cells in rows]
 
 
+def mean_within(points: Sequence[tuple[float, float]], allowed_w: float) -> MeanIteration:
+    """Return the fastest mean of two neighbours that draws no more than allowed, else the least power there is.
+
+    Args:
+        points: Time and energy of plans, by increasing time.
+        allowed_w: Average power.
+    """
+    if points[0][1] <= allowed_w * points[0][0]:
+        return MeanIteration(*points[0], True)
+    for (faster_s, faster_j), (slower_s, slower_j) in pairwise(points):
+        if slower_j <= allowed_w * slower_s:
+            time_s, energy_j = slower_s - faster_s, slower_j - faster_j
+            # So much of the slower one that energy over time is the allowed power.
+            part = (faster_j - allowed_w * faster_s) / (allowed_w * time_s - energy_j)
+            return MeanIteration(faster_s + part * time_s, faster_j + part * energy_j, True)
+    return MeanIteration(*min(points, key=lambda point: point[1] / point[0]), False)
+
+
 def _step(file: Path, number: int, cells: dict[str, str]) -> SignalStep:
     iterations, power = (cells.get(name, "").strip() for name in _COLUMNS)
 
@@ -143,17 +170,3 @@ def _step(file: Path, number: int, cells: dict[str, str]) -> SignalStep:
     except ValueError as error:
         raise wrong("power", _ALLOWED_POWER) from error
     return SignalStep(int(iterations), watts / 100) if power.endswith("%") else SignalStep(int(iterations), None, watts)
-
-
-def _within(plans: Sequence[Plan], allowed_w: float) -> _Mean:
-    """Return the fastest mean of two neighbours that draws no more than allowed, else the least power there is."""
-    if average_power_w(plans[0]) <= allowed_w:
-        return _Mean(plans[0].time_s, plans[0].energy_j, True)
-    for faster, slower in pairwise(plans):
-        if average_power_w(slower) <= allowed_w:
-            time_s, energy_j = slower.time_s - faster.time_s, slower.energy_j - faster.energy_j
-            # So much of the slower one that energy over time is the allowed power.
-            part = (faster.energy_j - allowed_w * faster.time_s) / (allowed_w * time_s - energy_j)
-            return _Mean(faster.time_s + part * time_s, faster.energy_j + part * energy_j, True)
-    least = min(plans, key=average_power_w)
-    return _Mean(least.time_s, least.energy_j, False)

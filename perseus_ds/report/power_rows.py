@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perseus_ds.frontier.power_signal import mean_within
 from perseus_ds.report.run_stats import Measurement
 from perseus_ds.report.svg import Axis, Chart
 
@@ -21,19 +22,21 @@ class PowerOrder:
         iteration: The first one.
         power_w: Power that the whole job may draw; None: this objective is another one.
         answered_iterations: Iterations from the order's reading to ``iteration``; None for a configured power.
-        uniform_slowdown: Predicted slowdown of one cap on the clocks of all GPUs with as much power.
         at_floor: No plan draws so little.
     """
 
     iteration: int
     power_w: float | None
     answered_iterations: int | None
-    uniform_slowdown: float | None
     at_floor: bool
 
 
 def power_rows(
-    orders: Sequence[PowerOrder], series: Sequence[Mapping[str, Any]], pipelines: int, baseline: Measurement | None
+    orders: Sequence[PowerOrder],
+    series: Sequence[Mapping[str, Any]],
+    pipelines: int,
+    baseline: Measurement | None,
+    caps: Sequence[tuple[float, float]] = (),
 ) -> list[dict[str, Any]]:
     """Return one row per ordered power.
 
@@ -42,6 +45,7 @@ def power_rows(
         series: Rows by iteration; energies are those of one pipeline.
         pipelines: Number of pipelines.
         baseline: Whose iteration time a slowdown is relative to.
+        caps: Predicted time and energy of a pipeline with one cap on the clocks of all GPUs, fastest first.
     """
     rows = []
     for order, end in zip(orders, [*(after.iteration for after in orders[1:]), math.inf], strict=False):
@@ -59,13 +63,30 @@ def power_rows(
                 "measured_w": pipelines * sum(row["energy_j"] for row in here) / time_s if here else None,
                 "answered_iterations": order.answered_iterations,
                 "slowdown": time_s / len(here) / baseline.iteration_time_s - 1 if here and baseline else None,
-                "uniform_slowdown": order.uniform_slowdown,
+                **_predicted(here, caps),
                 "at_floor": order.at_floor,
                 "begin_iteration": order.iteration,
                 "iterations": len(here),
             }
         )
     return rows
+
+
+def _predicted(here: Sequence[Mapping[str, Any]], caps: Sequence[tuple[float, float]]) -> dict[str, float | None]:
+    """Return what the same curves predict for the plans that ran, and for one cap that draws as much as they do.
+
+    What the job draws beyond its plans' predictions, as warm GPUs do, a cap would draw as well: so the cap is not
+    given the power that was ordered, but the one that the curves predict for the plans that have met it.
+    """
+    planned = [(row["planned_time_s"], row["planned_energy_j"]) for row in here if row["planned_time_s"]]
+    if not (planned and caps):
+        return {"predicted_slowdown": None, "uniform_slowdown": None}
+    time_s, energy_j = (sum(values) / len(planned) for values in zip(*planned, strict=True))
+    cap, fastest_s = mean_within(caps, energy_j / time_s), caps[0][0]
+    return {
+        "predicted_slowdown": time_s / fastest_s - 1,
+        "uniform_slowdown": cap.time_s / fastest_s - 1 if cap.met else None,
+    }
 
 
 def power_chart(rows: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Any]], pipelines: int) -> str:

@@ -33,7 +33,7 @@ from perseus_ds.coordination.events import (
     StragglerPlansAdopted,
 )
 from perseus_ds.coordination.phases import Phase
-from perseus_ds.coordination.plan_table import is_slow
+from perseus_ds.coordination.plan_table import PlanTable, is_slow
 from perseus_ds.coordination.resume import copy_resume_data
 from perseus_ds.coordination.stage_condition import ceiling_mhz
 from perseus_ds.frontier.power_objectives import JobPower, PowerCap
@@ -74,6 +74,7 @@ class RunRecorder:
         if baseline is not None:
             self._stats.earlier_baseline = Measurement(baseline["iteration_time_s"], baseline["energy_j"])
         self._phase: Phase | None = None
+        self._table: PlanTable | None = None
         self._power: list[PowerOrder] = []
         self._settled = 0  # the first iteration whose energy the counter shows without that of other plans
         self._counter_lag_s = 0.0
@@ -149,7 +150,7 @@ class RunRecorder:
         at_floor = after and not after.met and isinstance(event.objective, PowerCap)
         if after is not None:
             power_w = event.objective.power_cap_w if isinstance(event.objective, JobPower) else None
-            self._power.append(PowerOrder(event.iteration, power_w, answered, event.uniform_slowdown, bool(at_floor)))
+            self._power.append(PowerOrder(event.iteration, power_w, answered, bool(at_floor)))
         self._event(
             "objective",
             event.iteration,
@@ -170,18 +171,18 @@ class RunRecorder:
         if table.baseline_energies_j:
             self._stats.take_baseline(table.baseline_energies_j)
         self._counter_lag_s = table.counter_lag_s
-        self._microbatches, self._cautious = table.microbatches, False
+        self._table, self._microbatches, self._cautious = table, table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
-        energy_j, base = table.energy_j(plans), table.groups[0].base
-        self._stats.predicted = Measurement(max(plan.time_s for plan in plans), energy_j)
-        self._stats.predicted_saving = 1.0 - energy_j / table.max_energy_j
+        base, self._stats.predicted = table.groups[0].base, Measurement(*table.predicted(plans))
+        self._stats.predicted_saving = 1.0 - self._stats.predicted.energy_j / table.max_energy_j
         self.directory.write_json("plan.json", plans[0].to_json())
         self._event("plans", event.iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
 
     def _straggler_plans_adopted(self, event: StragglerPlansAdopted) -> None:
         for (_, slowdowns), found in event.straggler_plans.plan_sets.items():
+            kind = "straggler_plans" if is_slow(slowdowns) else "one_more_plan"
             times = {"t_min_s": found.t_min_s, "t_star_s": found.t_star_s}
-            self._event("straggler_plans", event.iteration, slowdowns=[*map(_described, slowdowns)], **times)
+            self._event(kind, event.iteration, slowdowns=[*map(_described, slowdowns)], **times)
 
     def _straggler_changed(self, event: StragglerChanged) -> None:
         begun, ended = self._stats.note_stragglers(event, self._config.straggler.recovery_iterations)
@@ -215,7 +216,8 @@ class RunRecorder:
             steady = event.planned and healthy and as_before
         else:
             steady = healthy
-        self._stats.begin(event.iteration, event.phase, steady)
+        planned = healthy and event.planned and event.phase is Phase.ENFORCING and self._table
+        self._stats.begin(event.iteration, event.phase, steady, planned.predicted(event.plans) if planned else None)
         self._phase = event.phase
 
     def _ranks_lost(self, event: RanksLost) -> None:
@@ -283,7 +285,8 @@ class RunRecorder:
     def _write_summary(self) -> dict[str, Any]:
         summary = self._stats.summary(framework=self._topology.framework, **self._about())
         series = self._stats.series()
-        if rows := power_rows(self._power, series, self._topology.pipelines, self._stats.baseline):
+        caps = self._table.uniform_caps if self._table else ()
+        if rows := power_rows(self._power, series, self._topology.pipelines, self._stats.baseline, caps):
             summary["power"] = rows
         self.directory.write_json("summary.json", summary)
         self.directory.write_json("iterations.json", series)

@@ -75,6 +75,7 @@ class _Iteration:
     switches: float = 0.0
     late_switches: float = 0.0
     share_at_clock: float = math.nan
+    planned: tuple[float, float] | None = None
 
 
 @dataclass
@@ -96,9 +97,9 @@ class RunStats:
     _refreshed: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _forgotten_late_switches: float = 0.0
 
-    def begin(self, iteration: int, phase: Phase, steady: bool) -> None:
-        """Record an iteration's phase, and whether it is like the one before."""
-        self._rows[iteration] = _Iteration(phase, steady)
+    def begin(self, iteration: int, phase: Phase, steady: bool, planned: tuple[float, float] | None = None) -> None:
+        """Record an iteration's phase, whether it is like the one before, and its plans' time and energy."""
+        self._rows[iteration] = _Iteration(phase, steady, planned=planned)
         if phase in _ENDLESS and len(self._rows) > _KEPT:
             # Baselines are rare once there are plans, and kept.
             planned = (number for number, row in self._rows.items() if row.phase in (Phase.ENFORCING, Phase.OBSERVING))
@@ -243,6 +244,8 @@ class RunStats:
                 "energy_j": row.energy_j if row.energy_j == row.energy_j else None,
                 "switches": row.switches,
                 "late_switches": row.late_switches,
+                "planned_time_s": row.planned and row.planned[0],
+                "planned_energy_j": row.planned and row.planned[1],
             }
             for iteration, row in sorted(self._rows.items())
         ]

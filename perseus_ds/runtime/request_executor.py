@@ -15,6 +15,7 @@ from perseus_ds.coordination.requests import (
     RescaleProfile,
     ResumePlans,
     RetraceIteration,
+    RoundPlan,
     SolveProfile,
     SolveStragglers,
 )
@@ -83,6 +84,8 @@ class RequestExecutor:
                 ask(version, lambda coordinator, _: coordinator.resume())
             case SolveStragglers(version, missing):
                 ask(version, lambda coordinator, _: coordinator.straggler_plans(missing))
+            case RoundPlan(version, time_s):
+                ask(version, lambda coordinator, _: coordinator.one_more(time_s))
             case RescaleProfile(version, factors):
                 ask(version, lambda coordinator, _: coordinator.rescale(factors))
             case RetraceIteration(version):

@@ -13,7 +13,7 @@ from perseus_ds.coordination.orders import Order
 from perseus_ds.coordination.phase_controller import PhaseController
 from perseus_ds.coordination.phases import Resumable
 from perseus_ds.coordination.plan_table import PlanTable, StragglerPlans
-from perseus_ds.coordination.requests import BeginProfiling, PlanRequest, RetraceIteration, SolveStragglers
+from perseus_ds.coordination.requests import BeginProfiling, PlanRequest, RetraceIteration, RoundPlan, SolveStragglers
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
 
 T_MIN_S = route_of((1.0,) * STAGES).t_min_s
@@ -117,6 +117,11 @@ class Job:
     def _plans(self, request: PlanRequest, microbatches: int) -> PlanTable | StragglerPlans:
         if isinstance(request, SolveStragglers):
             return StragglerPlans(request.version, {which: route_of(which[1]) for which in request.missing})
+        if isinstance(request, RoundPlan):
+            healthy = route_of((1.0,) * STAGES)
+            made = replace(healthy.point(request.time_s), time_s=request.time_s)
+            points = tuple(sorted((*healthy.points, made), key=lambda plan: plan.time_s))
+            return StragglerPlans(request.version, {(0, (1.0,) * STAGES): replace(healthy, points=points)})
         table = replace(first_table(self.pipelines), version=request.version)
         return replace(table, microbatches=microbatches) if isinstance(request, RetraceIteration) else table
 

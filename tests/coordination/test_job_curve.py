@@ -1,7 +1,5 @@
 """The job's power at each iteration time, against sums over the pipelines' own plans."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from made_up_plans import STAGES, first_table, route_of
@@ -50,15 +48,3 @@ def test_between_the_points_the_energy_is_linear_and_the_ends_hold():
     assert curve.lower_bound_j(middle_s) == pytest.approx((first.energy_j + second.energy_j) / 2)
     assert curve.clamp(0.0) == curve.t_min_s
     assert curve.clamp(99.0) == curve.points[-1].time_s
-
-
-def test_what_a_uniform_cap_costs_lies_between_the_caps():
-    (group,) = first_table(1).groups
-    caps = ((1.0, 1000.0), (1.2, 960.0), (1.5, 900.0))  # 1000, 800 and 600 W
-    table = replace(first_table(2), groups=(replace(group, uniform_caps=caps),))
-    curve = JobCurve(table, np.ones((2, STAGES)))
-    assert curve.uniform_slowdown(9999.0) == 0.0
-    assert curve.uniform_slowdown(2 * 900.0) == pytest.approx(0.1)
-    assert curve.uniform_slowdown(2 * 800.0) == pytest.approx(0.2)
-    assert curve.uniform_slowdown(2 * 700.0) == pytest.approx(0.35)
-    assert curve.uniform_slowdown(2 * 599.0) is None

@@ -29,6 +29,7 @@ from perseus_ds.coordination.requests import (
     RescaleProfile,
     ResumePlans,
     RetraceIteration,
+    RoundPlan,
     SolveProfile,
     SolveStragglers,
 )
@@ -252,6 +253,44 @@ def test_an_ordered_objective_is_pursued_at_the_next_round_and_no_longer_than_or
     job.runs(2)
     assert job.decisions[-1].plans[0] is points[0]
     assert job.events(ObjectiveChanged)[-1].objective is None
+
+
+def test_a_point_between_two_plans_is_asked_for_once_and_takes_its_place():
+    job = Job(**SHORT).enforces()
+    job.runs(1, orders={3: objective_order(Slowdown(1.2))})
+    job.runs(5)
+    (asked,) = job.requests(RoundPlan)
+    assert asked.time_s == pytest.approx(1.2 * T_MIN_S)
+    assert [plan.time_s for plan in job.decisions[-1].plans] == [asked.time_s] * 2
+    (changed,) = job.events(ObjectiveChanged)
+    taken = next(
+        number for number, one in enumerate(job.decisions) if one.plans and one.plans[0].time_s == asked.time_s
+    )
+    assert taken <= changed.iteration + 4
+    job.runs(1, orders={0: objective_order(None)})
+    job.runs(1, orders={3: objective_order(Slowdown(1.2))})
+    job.runs(3)
+    assert len(job.requests(RoundPlan)) == 1
+
+
+def test_where_a_plan_is_near_none_is_asked_for():
+    job = Job(**SHORT).enforces()
+    for point in route_of((1.0, 1.0)).points:
+        job.runs(1, orders={3: objective_order(Slowdown(1.001 * point.time_s / T_MIN_S))})
+        job.runs(3)
+    job.runs(1, orders={3: objective_order(MinTime())})
+    job.runs(3)
+    assert job.requests(RoundPlan) == []
+
+
+def test_a_power_between_two_plans_gets_a_plan_of_its_own():
+    job = Job(**SHORT).enforces()
+    table, (first, second, *_) = job.cores[0].table, route_of((1.0, 1.0)).points
+    powers_w = [2 * plan.energy_j / plan.time_s for plan in (first, second)]
+    job.runs(1, orders={0: objective_order(JobPower(sum(powers_w) / 2))})
+    job.runs(1)
+    assert job.runs(1).requests[0].time_s == pytest.approx((first.time_s + second.time_s) / 2, rel=0.01)
+    assert job.cores[0].table is table, "nobody waits for it"
 
 
 def test_an_order_during_profiling_holds_with_the_first_plans():

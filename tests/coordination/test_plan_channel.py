@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from made_up_job import TOPOLOGY, make
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.decision import IterationInput
-from perseus_ds.coordination.orders import Order
+from perseus_ds.coordination.orders import Order, objective_order
 from perseus_ds.coordination.phase_controller import PhaseController
 from perseus_ds.coordination.phases import Resumable
 from perseus_ds.coordination.plan_channel import PlanChannel
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
+from perseus_ds.frontier.objectives import Deadline
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.report.run_recorder import RunRecorder
 from perseus_ds.report.rundata import read_events
@@ -101,6 +103,29 @@ def test_who_is_announced_as_slow_gets_plans_whenever_that_was(tmp_path, before_
     assert list(job.controller.table.groups[0].straggler_plans) == [(1.4, 1.4)]
     assert job.plans[0].time_s > 1.3 * job.controller.table.groups[0].base.t_min_s
     assert [(event["subject"], event["value"]) for event in job.events("order")] == [(0, 1.4)]
+
+
+def test_an_objective_between_two_plans_gets_its_own_and_no_frontier_is_solved_again(tmp_path, monkeypatch):
+    job = Job(tmp_path)
+    job.runs(1)
+    job.bus.answer()
+    job.runs(2)
+    monkeypatch.setattr("perseus_ds.coordination.kept_frontiers.solve", None)
+    points = job.controller.table.groups[0].base.points
+    before, after = max(pairwise([plan.time_s for plan in points[:12]]), key=lambda pair: pair[1] - pair[0])
+    asked_s = before + 0.6 * (after - before)
+    job.runs(1, objective_order(Deadline(asked_s)))
+    job.runs(1)
+    assert job.plans[0].time_s == before, "until the plan is there"
+    job.bus.answer()
+    job.runs(1)
+    job.bus.answer()
+    job.runs(2)
+    assert before < job.plans[0].time_s <= asked_s
+    assert job.plans[0].energy_j < next(plan.energy_j for plan in points if plan.time_s == before)
+    assert len(job.controller.table.groups[0].base.points) == len(points) + 1
+    assert len(job.events("one_more_plan")) == 1
+    assert len(job.events("plans")) == 1, "measurements go on counting"
 
 
 def test_a_drift_is_answered_once_however_long_that_takes_and_then_all_are_as_healthy_as_before(tmp_path):

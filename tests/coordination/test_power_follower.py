@@ -6,14 +6,12 @@ from functools import cache
 
 import numpy as np
 import pytest
-from made_up_plans import DAG, PROFILE, STAGES, first_table, route_of
+from made_up_plans import STAGES, first_table, route_of
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.plan_selector import PlanSelector
 from perseus_ds.coordination.plan_table import FrequencyPlan, PlanTable, StragglerPlans
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
-from perseus_ds.frontier import Problem
-from perseus_ds.frontier.beyond import uniform_caps
 from perseus_ds.frontier.objectives import MinTime
 from perseus_ds.frontier.power_objectives import JobPower
 
@@ -33,8 +31,7 @@ def table() -> PlanTable:
         power_w = first.energy_j / first.time_s * (1 - part) + last.energy_j / last.time_s * part
         points.append(FrequencyPlan(time_s, power_w * time_s, 0.0, first.clocks_mhz, 0))
     base = replace(group.base, points=tuple(points))
-    caps = tuple((plan.time_s, plan.energy_j) for plan in uniform_caps(Problem(DAG, PROFILE, 60.0)))
-    return replace(first_table(PIPELINES), groups=(replace(group, base=base, uniform_caps=caps),))
+    return replace(first_table(PIPELINES), groups=(replace(group, base=base),))
 
 
 POWERS_W = [PIPELINES * plan.energy_j / plan.time_s for plan in table().groups[0].base.points]
@@ -152,14 +149,12 @@ def test_what_no_plan_can_do_leaves_no_debt(end, held_w):
     assert longest_above(drawn_w, 1.05 * target_w) <= 3
 
 
-def test_a_floor_is_told_and_so_is_what_a_uniform_cap_would_cost():
+def test_a_floor_is_told():
     job = Job()
     job.order(0.5 * LEAST_W)
     assert not job.selector.expected(job.table).met
-    target_w = 0.8 * MOST_W
-    job.order(target_w)
+    job.order(0.8 * MOST_W)
     assert job.selector.expected(job.table).met
-    assert 0.0 < job.selector.uniform_slowdown(job.table) < 0.4
 
 
 def test_a_ramp_bounds_how_fast_the_power_changes_down_and_up():

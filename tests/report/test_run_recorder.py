@@ -259,17 +259,12 @@ def test_a_power_that_is_followed_has_an_answer_and_a_row(tmp_path):
     run.trains(10, 13, Phase.ENFORCING, 1.0, 1000.0)
     order = objective_order(JobPower(100.0), by="me")
     expected = JobTarget(1.0, 2000.0, 2000.0, 1000.0), JobTarget(1.2, 1800.0, 1500.0, 750.0, met=False)
-    run.hears(OrderSent(13, order), ObjectiveChanged(14, JobPower(100.0), order, expected, uniform_slowdown=0.4))
+    run.hears(OrderSent(13, order), ObjectiveChanged(14, JobPower(100.0), order, expected))
     run.trains(14, 18, Phase.ENFORCING, 1.2, 900.0)
     (row,) = run.ends()["power"]
     (answer,) = run.events("objective")
     assert (answer["by"], answer["met"], answer["at_floor"], answer["answered_iterations"]) == ("me", False, True, 2)
-    assert (row["target_w"], row["at_floor"], row["answered_iterations"], row["uniform_slowdown"]) == (
-        100,
-        True,
-        2,
-        0.4,
-    )
+    assert (row["target_w"], row["at_floor"], row["answered_iterations"]) == (100.0, True, 2)
     assert row["measured_w"] == pytest.approx(2 * 900.0 / 1.2)
     assert row["slowdown"] == pytest.approx(0.2)
 
