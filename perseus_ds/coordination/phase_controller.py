@@ -235,9 +235,8 @@ class PhaseController:
         if before is None or self.table is None:
             self._events.append(ObjectiveChanged(iteration, objective, order, None))
             return
-        self._events.append(
-            ObjectiveChanged(iteration, objective, order, (before, self._selector.expected(self.table)))
-        )
+        expected = before, self._selector.expected(self.table)
+        self._events.append(ObjectiveChanged(iteration, objective, order, expected))
         self._choose(self.table, iteration)
 
     def _adopt(self, arrived: PlanTable | StragglerPlans, iteration: int) -> None:

@@ -123,7 +123,7 @@ class PipelineGroup:
         return plan_set.point(plan_set.t_opt_s(t_prime_s, ordered_s))
 
     def with_straggler_plans(self, more: Mapping[StageSlowdowns, PlanSet]) -> PipelineGroup:
-        """Return a copy with more straggler plans, without the oldest when there are many; a healthy one is the base."""
+        """Return a copy with more straggler plans, without the oldest of many; a healthy one is the base."""
         kept = {condition: known for condition, known in self.straggler_plans.items() if condition not in more}
         slow = {condition: plan_set for condition, plan_set in more.items() if is_slow(condition)}
         latest = list((kept | slow).items())[-max(KEPT_STRAGGLER_PLANS, len(slow)) :]

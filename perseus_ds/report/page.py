@@ -30,6 +30,7 @@ from perseus_ds.report.html_parts import (
     short,
     table_html,
 )
+from perseus_ds.report.power_shape import power_shape_html
 from perseus_ds.report.rundata import Interval, RunData, read_run
 from perseus_ds.report.timeline import power_chart, timeline_chart, timeline_of
 from perseus_ds.rundir import write_atomically
@@ -68,7 +69,7 @@ def write_report(directory: str | Path) -> Path:
 def render(data: RunData) -> str:
     """Return the page of a run, without the parts it has not reached yet."""
     summary = data.summary
-    sections = [_cards(data), _comparison(data), _claims(data)]
+    sections = [_cards(data), _comparison(data), power_shape_html(data), _claims(data)]
     if data.frontier is not None:
         sections.append(_frontier(data))
     if data.problem is not None and data.plan is not None:
