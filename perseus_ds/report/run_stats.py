@@ -102,8 +102,8 @@ class RunStats:
         self._rows[iteration] = _Iteration(phase, steady, planned=planned)
         if phase in _ENDLESS and len(self._rows) > _KEPT:
             # Baselines are rare once there are plans, and kept.
-            planned = (number for number, row in self._rows.items() if row.phase in (Phase.ENFORCING, Phase.OBSERVING))
-            oldest = next(planned, None) or next(number for number, row in self._rows.items() if row.phase is phase)
+            later = (number for number, row in self._rows.items() if row.phase in (Phase.ENFORCING, Phase.OBSERVING))
+            oldest = next(later, None) or next(number for number, row in self._rows.items() if row.phase is phase)
             self._forgotten_late_switches += self._rows.pop(oldest).late_switches
 
     def measured(

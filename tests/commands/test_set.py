@@ -1,6 +1,7 @@
 """Changing the objective of a job: what is written, what is answered, and what is refused with one line."""
 
 import json
+import resource
 import threading
 import time
 
@@ -101,14 +102,18 @@ def test_a_job_that_is_over_takes_no_order(run_dir, capsys):
     assert not (run_dir / "control").exists()
 
 
-def test_a_full_disk_changes_nothing(run_dir, capsys, monkeypatch):
+def test_a_full_disk_changes_nothing(run_dir, capsys):
     (run_dir / "control").write_text("objective min_time by you\n")
-
-    def full(path, text):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("perseus_ds.commands.set.write_atomically", full)
-    assert main(["set", str(run_dir), "objective=min_energy"]) == 2
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        # The kernel refuses to write beyond 16 bytes, as it would on a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+        status = main(["set", str(run_dir), "objective=min_energy"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert status == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "No space left on device" in line
+    assert str(run_dir / "control") in line
+    assert line.endswith("[order-not-written]")
     assert (run_dir / "control").read_text() == "objective min_time by you\n"
+    assert {file.name for file in run_dir.iterdir()} == {"control", "events.jsonl"}

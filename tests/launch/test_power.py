@@ -8,7 +8,12 @@ from itertools import groupby
 import pytest
 from launching import DS_CONFIG, QUICK, ROOT, TRAIN, deepspeed_command, run, torchrun_command, write_config
 
-from perseus_ds.config import SimulatorConfig
+from perseus_ds.config import SimulatorConfig, ThrottleConfig
+from perseus_ds.frontier import Problem
+from perseus_ds.frontier.baselines import max_frequencies
+from perseus_ds.frontier.objectives import average_power_w
+from perseus_ds.frontier.plan import evaluate
+from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import write_profile
 from perseus_ds.runtime.simulation import simulated_profile
 
@@ -61,9 +66,43 @@ def test_the_mean_power_is_what_was_ordered_within_three_iterations(framework, t
         assert longest_above(found["iterations"], row, 1.05 * row["target_w"]) <= 3
 
 
-def longest_above(iterations, row, limit_w: float) -> int:
+THROTTLE = ThrottleConfig(pipeline=0, stage=1, begin_iteration=40, end_iteration=52, slowdown=1.2)
+
+
+def test_two_pipelines_keep_to_a_power_that_is_ordered_while_they_profile_whoever_straggles(tmp_path):
+    """The file has two orders that contradict each other: the first one holds, and one line tells of the second."""
+    settings = SimulatorConfig(**{**SIMULATOR, "time_scale": 0.6}, throttle=(THROTTLE,))
+    problem = Problem(schedule_dag("1f1b", 2, 8), simulated_profile(settings, stages=2), 83.64)
+    highest = evaluate(problem, max_frequencies(problem))
+    target_w = round(2 * 0.8 * average_power_w(highest))
+    config = write_config(tmp_path, simulator=settings.model_dump(exclude_unset=True, mode="json"))
+    (tmp_path / "run").mkdir()
+    orders = f"objective power={target_w}W by the site\nobjective power=1W by another site\n"
+    (tmp_path / "run" / "control").write_text(orders)
+    job = torchrun_command(4, "-m", "perseus_ds", "run", MEGATRON, "--perseus", config, "--stages", 2)
+    done = run([*job, "--steps", "66", "--layers", "2"])
+    assert done.returncode == 0, done.stdout
+    (refused,) = [line for line in done.stdout.splitlines() if "[control-line]" in line]
+    assert "another site" in refused
+
+    read = lambda name: json.loads((tmp_path / "run" / f"{name}.json").read_text())  # noqa: E731
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    answers = [event for event in events if event["event"] == "objective"]
+    assert [(event["by"], event["time_s"] is None) for event in answers] == [("the site", True), ("the site", False)]
+    first_plans = next(event["iteration"] for event in events if event["event"] == "plans")
+    assert answers[1]["iteration"] == first_plans
+    straggler = next(event for event in events if event["event"] == "straggler" and event["stage"] == 1)
+    assert abs(straggler["onset_iteration"] - THROTTLE.begin_iteration) <= 1
+
+    (row,) = read("summary")["power"]
+    assert row["target_w"] == target_w
+    assert row["measured_w"] == pytest.approx(target_w, rel=0.02)
+    assert longest_above(read("iterations"), row, 1.05 * target_w, pipelines=2) <= 3
+
+
+def longest_above(iterations, row, limit_w: float, pipelines: int = 1) -> int:
     """Return the most iterations in a row that drew more than a limit while an order held."""
     held = range(row["begin_iteration"], row["begin_iteration"] + row["iterations"])
     known = [one for one in iterations if one["iteration"] in held and one["energy_j"]]
-    above = [one["energy_j"] / one["iteration_time_s"] > limit_w for one in known]
+    above = [pipelines * one["energy_j"] / one["iteration_time_s"] > limit_w for one in known]
     return max((len(list(group)) for is_above, group in groupby(above) if is_above), default=0)
