@@ -16,7 +16,9 @@ from perseus_ds.coordination.control import control_line
 from perseus_ds.frontier.power_signal import SignalStep, read_signal
 from perseus_ds.report.power_rows import power_chart
 
-COLUMNS = ("target_w", "measured_w", "answered_iterations", "slowdown", "uniform_slowdown", "at_floor")
+COLUMNS = (
+    "target_w", "measured_w", "answered_iterations", "slowdown", "predicted_slowdown", "uniform_slowdown", "at_floor",
+)  # fmt: skip
 
 
 def parse_arguments() -> argparse.Namespace:

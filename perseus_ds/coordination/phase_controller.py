@@ -232,12 +232,11 @@ class PhaseController:
         """Take another objective: at once where there are plans, else with the first ones."""
         before = self._selector.expected(self.table) if self.table else None
         self._selector.pursue(objective, self.table)
-        if before is None or self.table is None:
-            self._events.append(ObjectiveChanged(iteration, objective, order, None))
-            return
-        expected = before, self._selector.expected(self.table)
+        objective = objective or self._selector.pursued_power  # the configured one may be a power, too
+        expected = (before, self._selector.expected(self.table)) if before and self.table else None
         self._events.append(ObjectiveChanged(iteration, objective, order, expected))
-        self._choose(self.table, iteration)
+        if self.table is not None:
+            self._choose(self.table, iteration)
 
     def _adopt(self, arrived: PlanTable | StragglerPlans, iteration: int) -> None:
         """Adopt everything that all ranks have received."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from statistics import median
 
 from perseus_ds.console import log
-from perseus_ds.coordination.events import EnergySplitKnown, Event, IterationBegan, PlansAdopted, RoundHeard
+from perseus_ds.coordination.events import (
+    EnergySplitKnown,
+    Event,
+    IterationBegan,
+    ObjectiveChanged,
+    PlansAdopted,
+    RoundHeard,
+)
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.plan_table import PlanTable
+from perseus_ds.frontier.power_objectives import JobPower
 from perseus_ds.messages import user_message
 from perseus_ds.profiling.breakdown import RankEnergy
 from perseus_ds.report.metrics import Metrics, Sink, measured_values
@@ -32,6 +41,7 @@ class MetricsWriter:
     def __init__(self, sinks: Sequence[Sink], pipelines: int, baseline_j: float | None = None) -> None:
         self._metrics = Metrics(sinks, lambda detail: log.warning(user_message("metrics-not-written", detail=detail)))
         self._per_pipeline = 1 / pipelines
+        self._target_w, self._before_s = 0.0, math.nan
         self._baseline_j = baseline_j
         self._baseline: set[int] = set()
         self._energies_j: deque[float] = deque(maxlen=_KEPT)
@@ -51,6 +61,8 @@ class MetricsWriter:
                 # Iterations have become more, or less, work: the baseline is that much more.
                 self._baseline_j *= table.max_energy_j / replaced.max_energy_j
                 self._energies_j.clear()
+            case ObjectiveChanged(objective=objective):
+                self._target_w = objective.power_cap_w if isinstance(objective, JobPower) else 0.0
             case EnergySplitKnown(told=ranks, energies_j=energies_j):
                 self._ranks = ranks
                 self._by_kind = {f"{kind}_energy_joules": energy_j for kind, energy_j in energies_j.items()}
@@ -72,9 +84,12 @@ class MetricsWriter:
             round_result.iteration,
             {
                 **measured_values(round_result, switches, self._baseline_j),
+                "power_watts": energy_j / self._per_pipeline / self._before_s,
+                "power_target_watts": self._target_w,
                 "plan_time_seconds": max((plan.time_s for plan in event.plans), default=0.0),
                 "t_prime_seconds": event.t_prime_s,
                 **self._by_kind,
             },
             self._ranks,
         )
+        self._before_s = round_result.iteration_time_s

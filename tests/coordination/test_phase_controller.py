@@ -345,6 +345,16 @@ def test_a_power_that_waits_for_the_first_plans_is_answered_with_them(ordered):
     assert job.decisions[-1].plans[0] is route_of((1.0, 1.0)).points[-1]
 
 
+def test_after_an_order_a_configured_power_is_told_as_what_it_is():
+    job = Job(**SHORT, objective={"power_w": 100.0}).enforces()
+    job.runs(1, orders={1: objective_order(MinTime())})
+    job.runs(3)
+    job.runs(1, orders={1: objective_order(None)})
+    job.runs(3)
+    told = [event.objective for event in job.events(ObjectiveChanged)]
+    assert told == [JobPower(100.0), MinTime(), JobPower(100.0)]
+
+
 def test_stragglers_are_not_reacted_to_where_that_is_switched_off():
     job = Job(straggler={"enabled": False}, **SHORT).enforces()
     job.runs(10, slow={(0, 0): 1.5}, orders={1: Order("straggler", 1, 1.5)})

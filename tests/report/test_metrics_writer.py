@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from made_up_plans import STAGES, first_table
 
-from perseus_ds.coordination.events import EnergySplitKnown, GuardStepped, IterationBegan, PlansAdopted, RoundHeard
+from perseus_ds.coordination.events import (
+    EnergySplitKnown,
+    GuardStepped,
+    IterationBegan,
+    ObjectiveChanged,
+    PlansAdopted,
+    RoundHeard,
+)
+from perseus_ds.coordination.orders import objective_order
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
+from perseus_ds.frontier.power_objectives import JobPower
 from perseus_ds.profiling.breakdown import KindEnergy, RankEnergy
 from perseus_ds.report.metrics_writer import MetricsWriter
 
@@ -52,6 +61,22 @@ def test_the_slowest_pipeline_s_plan_counts():
     MetricsWriter([kept], pipelines=2)(heard(7, 900.0, PLANS, t_prime_s=1.5))
     assert kept.values[7]["plan_time_seconds"] == max(plan.time_s for plan in PLANS)
     assert kept.values[7]["t_prime_seconds"] == 1.5
+
+
+def test_the_power_of_the_job_stands_beside_its_target():
+    kept = Kept()
+    writer = MetricsWriter([kept], pipelines=2)
+    writer(heard(0, 900.0))
+    assert "power_watts" not in kept.values[0]
+    assert kept.values[0]["power_target_watts"] == 0.0
+    order = objective_order(JobPower(880.0))
+    writer(ObjectiveChanged(2, JobPower(880.0), order, None))
+    writer(heard(1, 900.0))
+    assert kept.values[1]["power_watts"] == pytest.approx(2 * 900.0 / 2.0)
+    assert kept.values[1]["power_target_watts"] == 880.0
+    writer(ObjectiveChanged(3, None, order, None))
+    writer(heard(2, 900.0))
+    assert kept.values[2]["power_target_watts"] == 0.0
 
 
 def test_more_work_means_a_larger_baseline():
