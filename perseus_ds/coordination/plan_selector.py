@@ -217,7 +217,7 @@ class PlanSelector:
         Args:
             table: The current table.
         """
-        if (target := self._target) is None or self._follower.objective is None:
+        if (target := self._target) is None or self._follower.objective is None or self._power.on_a_ramp:
             return None
         curve = self._follower.curve(table, self.slowdowns)
         limit_w = self._power.limit_w

@@ -56,6 +56,11 @@ class PowerFollower:
         self._times_s: dict[int, float] = {}
         self.limit_w: float | None = None
 
+    @property
+    def on_a_ramp(self) -> bool:
+        """Whether the limit is still on its way."""
+        return self.limit_w is not None and self.limit_w != self._goal_w
+
     def measured_w(self, predicted_w: float) -> float:
         """Return what a plan is likely to draw."""
         return predicted_w * self._bias

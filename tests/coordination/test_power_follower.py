@@ -166,6 +166,7 @@ def test_a_ramp_bounds_how_fast_the_power_changes_down_and_up():
     for _ in range(TYPICAL):
         job.runs(1)
         limits_w.append(job.selector._power.limit_w)
+        assert not (job.selector._power.on_a_ramp and job.selector.missing_s(job.table)), "no plan for every watt"
     longest_s = max(plan.time_s for plan in table().groups[0].base.points)
     assert limits_w[0] == pytest.approx(MOST_W - ramp_w_per_s * T_MIN_S, rel=0.02)
     assert limits_w[-1] == pytest.approx(0.75 * MOST_W)
