@@ -14,7 +14,7 @@ from typing import Any
 
 from perseus_ds.coordination.control import control_line
 from perseus_ds.frontier.power_signal import SignalStep, read_signal
-from perseus_ds.report.power_rows import power_chart
+from perseus_ds.report.power_rows import power_chart, slowdown_chart
 
 COLUMNS = (
     "target_w", "measured_w", "answered_iterations", "slowdown", "predicted_slowdown", "uniform_slowdown", "at_floor",
@@ -73,9 +73,10 @@ def show(run_dir: Path) -> int:
     for row in rows:
         cells = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in map(row.get, COLUMNS)]
         print("".join(f"{cell:>21}" for cell in cells))
-    picture = run_dir / "power.svg"
-    picture.write_text(drawn(power_chart(rows, series, summary["pipelines"])))
-    print(f"picture: {picture}")
+    pictures = {"power": power_chart(rows, series, summary["pipelines"]), "slowdown": slowdown_chart(rows, series)}
+    for name, chart in pictures.items():
+        (run_dir / f"{name}.svg").write_text(drawn(chart))
+    print(f"pictures: {run_dir}/power.svg and slowdown.svg")
     return 0
 
 
@@ -83,7 +84,7 @@ def drawn(chart: str) -> str:
     """Return a chart as a file of its own, with the colours that a report's page would give it."""
     style = (
         "text{font:11px sans-serif}line{stroke:#ddd}polyline{fill:none;stroke-width:1.5}"
-        ".measured{stroke:#1b6ca8}.chosen{stroke:#d1495b}"
+        ".measured{stroke:#1b6ca8}.chosen{stroke:#d1495b}.baseline{stroke:#6b7280}"
     )
     return chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
         "><g", f"><style>{style}</style><g", 1

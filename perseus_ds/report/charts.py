@@ -14,7 +14,7 @@ from perseus_ds.frontier.solver import solve
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.table import CurveKey
-from perseus_ds.report.power_rows import power_chart
+from perseus_ds.report.power_rows import power_chart, slowdown_chart
 from perseus_ds.report.rundata import RunData
 from perseus_ds.report.svg import Axis, Chart
 
@@ -168,6 +168,7 @@ def history_charts(data: RunData) -> list[str]:
         _history(data, "iteration_time_s", "iteration time, s"),
         _history(data, "energy_j", "energy per iteration, J"),
         *([power_chart(powers, data.iterations, data.summary["pipelines"])] if powers else []),
+        *([slowdown_chart(powers, data.iterations)] if powers else []),
         *_savings(data),
     ]
 

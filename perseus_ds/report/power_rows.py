@@ -1,4 +1,4 @@
-"""How the job has followed ordered powers: the rows ``power`` of ``summary.json``, and their picture."""
+"""How the job has followed ordered powers: the rows ``power`` of ``summary.json``, and their pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perseus_ds.frontier.power_signal import mean_within
 from perseus_ds.report.run_stats import Measurement
 from perseus_ds.report.svg import Axis, Chart
 
-__all__ = ["PowerOrder", "power_chart", "power_rows"]
+__all__ = ["PowerOrder", "power_chart", "power_rows", "slowdown_chart"]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,35 @@ def power_chart(rows: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str,
     )
     chart.line(drawn, "curve measured")
     for row in rows:
-        begin, target_w = row["begin_iteration"], row["target_w"]
-        chart.line([(begin, target_w), (begin + max(row["iterations"], 1), target_w)], "curve chosen")
-        chart.note(begin, target_w, f"{target_w:.0f} W")
+        chart.line(_level(row, row["target_w"]), "curve chosen")
+        chart.note(row["begin_iteration"], row["target_w"], f"{row['target_w']:.0f} W")
     return chart.svg()
+
+
+def slowdown_chart(rows: Sequence[Mapping[str, Any]], series: Sequence[Mapping[str, Any]]) -> str:
+    """Draw the slowdown while each power held, measured, and predicted for a uniform cap, as SVG.
+
+    Args:
+        rows: From ``power_rows``, at least one.
+        series: Rows by iteration.
+    """
+    kinds = (("slowdown", "curve measured"), ("uniform_slowdown", "curve baseline"))
+    known = [100 * row[name] for row in rows for name, _ in kinds if row[name] is not None]
+    chart = Chart(
+        "Slowdown: measured; grey: predicted for one clock cap on all GPUs that draws as much",
+        Axis.around("training iteration", [row["iteration"] for row in series if row["phase"] == "enforcing"]),
+        Axis.around("slowdown, %", known, zero=True),
+        width=980,
+        height=200,
+    )
+    for row in rows:
+        for name, style in kinds:
+            if (value := row[name]) is not None:
+                chart.line(_level(row, 100 * value), style)
+                chart.note(row["begin_iteration"], 100 * value, f"{100 * value:.1f} %")
+    return chart.svg()
+
+
+def _level(row: Mapping[str, Any], value: float) -> list[tuple[float, float]]:
+    begin = row["begin_iteration"]
+    return [(begin, value), (begin + max(row["iterations"], 1), value)]

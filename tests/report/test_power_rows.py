@@ -2,7 +2,7 @@
 
 import pytest
 
-from perseus_ds.report.power_rows import PowerOrder, power_chart, power_rows
+from perseus_ds.report.power_rows import PowerOrder, power_chart, power_rows, slowdown_chart
 from perseus_ds.report.run_stats import Measurement
 
 SERIES = [
@@ -54,3 +54,12 @@ def test_the_picture_has_a_line_for_each_target_and_one_for_the_measurement():
     assert drawn.count('class="curve chosen"') == 2
     assert drawn.count('class="curve measured"') == 1
     assert "790 W" in drawn
+
+
+def test_a_slowdown_stands_beside_that_of_the_cap_where_it_is_known():
+    rows = power_rows(ORDERS, SERIES, 1, Measurement(1.0, 400.0), [(1.0, 400.0), (1.5, 480.0)])
+    assert [row["uniform_slowdown"] is None for row in rows] == [False, True]
+    drawn = slowdown_chart(rows, SERIES)
+    assert drawn.count('class="curve measured"') == 2
+    assert drawn.count('class="curve baseline"') == 1
+    assert "20.0 %" in drawn
