@@ -126,8 +126,6 @@ def measured_values(round_result: RoundResult, switches: float, baseline_j: floa
     return {
         "iteration_time_seconds": round_result.iteration_time_s,
         "energy_joules": energy_j,
-        "power_watts": "Average power of the iteration before the latest, all GPUs of the job.",
-        "power_target_watts": "Power that the job may draw by the objective in force; 0: any.",
         "saving_ratio": 1.0 - energy_j / baseline_j if baseline_j else float("nan"),
         "switches": switches,
         "late_switches": float(round_result.field("late_switches").sum()),
