@@ -19,7 +19,6 @@ from perseus_ds.frontier.power_signal import mean_within
 __all__ = ["JobCurve", "JobTarget"]
 
 _SAME = 1e-9
-_APART = 0.004  # of the iteration time: plans as near as that to each other are near enough
 
 
 @dataclass(frozen=True)
@@ -97,13 +96,18 @@ class JobCurve:
         """
         return mean_within([(point.time_s, point.energy_j) for point in self.points], power_w).time_s
 
-    def lacks(self, t_s: float) -> bool:
-        """Whether a plan for an iteration time would lie far from its neighbours, along the frontier."""
+    def lacks(self, t_s: float, near: float) -> bool:
+        """Whether no plan lies near to an iteration time along the frontier.
+
+        Args:
+            t_s: The iteration time.
+            near: What counts as near, as a share of it.
+        """
         times_s = self.times_s
         after = int(np.searchsorted(times_s, t_s))
         if not 0 < after < times_s.size or t_s > max(group.base.t_star_s for group in self._table.groups):
             return False
-        return bool(min(t_s - times_s[after - 1], times_s[after] - t_s) > _APART * t_s)
+        return bool(min(t_s - times_s[after - 1], times_s[after] - t_s) > near * t_s)
 
     def fastest_within(self, power_w: float, whole_job: bool) -> JobTarget:
         """Return the fastest point within a power, else the one that draws least.

@@ -23,8 +23,9 @@ __all__ = ["Heard", "PlanSelector"]
 
 # While a power is followed: an iteration time that differs by more from the one last told is news.
 _NEWS = 0.1
-# A plan is asked for once, and none so near to it.
-_NEAR = 0.004
+# What counts as a plan for an iteration time, as a share of it: for a time that was ordered, and for a power, where the
+# mean of neighbouring plans is as good unless they are far apart.
+_NEAR, _NEAR_FOR_POWER = 0.004, 0.015
 
 
 @dataclass(frozen=True)
@@ -220,9 +221,10 @@ class PlanSelector:
         if (target := self._target) is None or self._follower.objective is None or self._power.on_a_ramp:
             return None
         curve = self._follower.curve(table, self.slowdowns)
-        limit_w = self._power.limit_w
-        wanted_s = curve.time_within_s(limit_w / self._power.measured_w(1.0)) if limit_w else target.time_s
-        if not curve.lacks(wanted_s) or any(abs(wanted_s - one) <= _NEAR * one for one in self._asked_s):
+        wanted_s, near = target.time_s, _NEAR
+        if (limit_w := self._power.limit_w) is not None:
+            wanted_s, near = curve.time_within_s(limit_w / self._power.measured_w(1.0)), _NEAR_FOR_POWER
+        if not curve.lacks(wanted_s, near) or any(abs(wanted_s - one) <= near * one for one in self._asked_s):
             return None
         self._asked_s.append(wanted_s)
         return wanted_s

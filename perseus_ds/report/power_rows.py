@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 from typing import Any
 
 from perseus_ds.frontier.power_signal import mean_within
@@ -62,7 +63,7 @@ def power_rows(
                 "target_w": order.power_w,
                 "measured_w": pipelines * sum(row["energy_j"] for row in here) / time_s if here else None,
                 "answered_iterations": order.answered_iterations,
-                "slowdown": time_s / len(here) / baseline.iteration_time_s - 1 if here and baseline else None,
+                "slowdown": _typical_s(here) / baseline.iteration_time_s - 1 if here and baseline else None,
                 **_predicted(here, caps),
                 "at_floor": order.at_floor,
                 "begin_iteration": order.iteration,
@@ -70,6 +71,18 @@ def power_rows(
             }
         )
     return rows
+
+
+def _typical_s(here: Sequence[Mapping[str, Any]]) -> float:
+    """Return the mean iteration time without single stalls, which the baseline, a median, does not have either.
+
+    Plans alternate, so it is not the median of the times, but that of measured over planned time.
+    """
+    planned = [row for row in here if row["planned_time_s"]]
+    if not planned:
+        return median(row["iteration_time_s"] for row in here)
+    ratio = median(row["iteration_time_s"] / row["planned_time_s"] for row in planned)
+    return ratio * fmean(row["planned_time_s"] for row in planned)
 
 
 def _predicted(here: Sequence[Mapping[str, Any]], caps: Sequence[tuple[float, float]]) -> dict[str, float | None]:

@@ -63,3 +63,20 @@ def test_a_slowdown_stands_beside_that_of_the_cap_where_it_is_known():
     assert drawn.count('class="curve measured"') == 2
     assert drawn.count('class="curve baseline"') == 1
     assert "20.0 %" in drawn
+
+
+def test_a_slowdown_is_the_mean_of_alternating_plans_without_the_stall_of_one_iteration():
+    planned = [(1.1, 440.0), (1.3, 460.0)] * 4
+    series = [
+        {
+            "iteration": number,
+            "phase": "enforcing",
+            "iteration_time_s": 1.01 * time_s + (0.8 if number == 5 else 0.0),
+            "energy_j": energy_j,
+            "planned_time_s": time_s,
+            "planned_energy_j": energy_j,
+        }
+        for number, (time_s, energy_j) in enumerate(planned)
+    ]
+    (row,) = power_rows([PowerOrder(0, 375.0, 2, at_floor=False)], series, 1, Measurement(1.0, 450.0))
+    assert row["slowdown"] == pytest.approx(1.01 * 1.2 - 1)
