@@ -69,12 +69,7 @@ class PhaseController:
     """
 
     def __init__(
-        self,
-        config: Config,
-        pipelines: int,
-        stages: int,
-        sets_clocks: bool,
-        known: Resumable = Resumable.NOTHING,
+        self, config: Config, pipelines: int, stages: int, sets_clocks: bool, known: Resumable = Resumable.NOTHING
     ) -> None:
         self._config = config
         self._pipelines, self._stages = pipelines, stages

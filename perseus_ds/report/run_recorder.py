@@ -77,11 +77,10 @@ class RunRecorder:
         self._table: PlanTable | None = None
         self._power: list[PowerOrder] = []
         self._settled = 0  # the first iteration whose energy the counter shows without that of other plans
-        self._counter_lag_s = 0.0
         self._slow = self._cautious = False
         self._sent: OrderSent | None = None
         self._microbatches = 0
-        self._waited_s = self._trained_s = 0.0
+        self._waited_s = self._trained_s = self._counter_lag_s = 0.0
         self._keeperless = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
             RoundHeard: self._round_heard,
@@ -212,12 +211,10 @@ class RunRecorder:
     def _iteration_began(self, event: IterationBegan) -> None:
         as_before = self._phase is event.phase and event.iteration >= self._settled
         healthy = not self._slow and not self._cautious
-        if event.phase is Phase.ENFORCING:
-            steady = event.planned and healthy and as_before
-        else:
-            steady = healthy
-        planned = healthy and event.planned and event.phase is Phase.ENFORCING and self._table
-        self._stats.begin(event.iteration, event.phase, steady, planned.predicted(event.plans) if planned else None)
+        planned = event.planned and healthy and event.phase is Phase.ENFORCING
+        steady = planned and as_before if event.phase is Phase.ENFORCING else healthy
+        predicted = self._table.predicted(event.plans) if planned and self._table else None
+        self._stats.begin(event.iteration, event.phase, steady, predicted)
         self._phase = event.phase
 
     def _ranks_lost(self, event: RanksLost) -> None:
