@@ -112,6 +112,12 @@ class SimulatorConfig(Section):
     reduction_contention: float | None = Field(
         default=None, ge=0, le=1, description="Relative slowdown of backwards during the reduction."
     )
+    microbatch_spread: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="Relative standard deviation of the micro-batches' sizes, drawn anew in every iteration.",
+    )
     launch_queue: int | None = Field(
         default=None, ge=0, le=256, description="Largest lead of the host over the GPU, in instructions; 0: no lead."
     )

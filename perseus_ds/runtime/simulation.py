@@ -23,6 +23,7 @@ from perseus_ds.simulator.driver import SIMULATOR_VARIABLE
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
 from perseus_ds.simulator.launch import VirtualEvent, VirtualStream
 from perseus_ds.simulator.models import GpuModel, gpu_model
+from perseus_ds.simulator.sizes import MicrobatchSizes
 from perseus_ds.simulator.state import state_path
 
 __all__ = ["Simulation", "profile_file", "simulated_profile"]
@@ -56,6 +57,7 @@ class Simulation:
         self._megatron = topology.framework.startswith("megatron")
         self._deepspeed = topology.framework.startswith("deepspeed")
         self._microbatches, self._newest = 0, -1  # of the iteration before, and of this one so far
+        self._sizes = MicrobatchSizes(config.microbatch_spread, config.seed, topology.pipeline)
         self._reduced = False
         self._posted: defaultdict[Transfer, deque[tuple[int, int]]] = defaultdict(deque)
         self.gpu = self._create(config, directory)
@@ -98,6 +100,7 @@ class Simulation:
             iteration: Number of the training iteration; None: an evaluation.
         """
         self._microbatches, self._newest = self._newest + 1, -1
+        self._sizes.begin()
         self._reduced = False
         self._posted.clear()
         self._stream.begin_pass(iteration)
@@ -165,7 +168,8 @@ class Simulation:
             and operation.microbatch == self._microbatches - 1
         )
         key = CurveKey.of(Instruction.of(self._topology.stage, operation))
-        self._stream.work(key, 1.0 + self._model.reduction_contention * beside_reduction)
+        size = self._sizes.of(operation)
+        self._stream.work(key, 1.0 + self._model.reduction_contention * beside_reduction, size)
         if self._topology.shard_size > 1:
             here = (self._topology.pipeline, self._topology.stage)
             self._meet("tensor", (self._index(*here, shard) for shard in range(self._topology.shard_size)))

@@ -50,17 +50,18 @@ class VirtualStream:
         """Enqueue an event and return its number."""
         return self._enqueue(Item.MARK)
 
-    def work(self, key: CurveKey, factor: float = 1.0) -> None:
+    def work(self, key: CurveKey, factor: float = 1.0, size: float = 1.0) -> None:
         """Enqueue an instruction.
 
         Args:
             key: Its curve.
-            factor: Factor on its time.
+            factor: Factor on its time; the GPU waits in what is added.
+            size: Factor on its work: on time and energy alike.
 
         Raises:
             KeyError: The GPU has no such curve.
         """
-        self._works.append(self._enqueue(Item.WORK, curve=self._gpu.card.rows[key], factor=factor))
+        self._works.append(self._enqueue(Item.WORK, curve=self._gpu.card.rows[key], factor=factor, size=size))
 
     def post(self, peer: int, label: int) -> tuple[int, int]:
         """Enqueue this side of the next transfer with another GPU.
@@ -105,7 +106,15 @@ class VirtualStream:
             dynamic.channel_count = index + 1
         return index
 
-    def _enqueue(self, kind: Item, curve: int = -1, factor: float = 1.0, channel: int = -1, number: int = 0) -> int:
+    def _enqueue(
+        self,
+        kind: Item,
+        curve: int = -1,
+        factor: float = 1.0,
+        size: float = 1.0,
+        channel: int = -1,
+        number: int = 0,
+    ) -> int:
         """Append an item and return its number in the stream; the tail advances only once the item is complete."""
         if self._closed:
             self._open()
@@ -113,7 +122,8 @@ class VirtualStream:
         while tail - self._state.dynamic.head >= MAX_ITEMS // 2:
             self._sleep_until(tail - MAX_ITEMS // 4, self._host_lead_s)
         item = self._state.items[tail % MAX_ITEMS]
-        item.kind, item.curve, item.factor, item.channel, item.number = kind, curve, factor, channel, number
+        item.kind, item.curve, item.factor, item.size = kind, curve, factor, size
+        item.channel, item.number = channel, number
         item.stamp_s = self._gpu.now()
         self._state.tail = tail + 1
         return tail

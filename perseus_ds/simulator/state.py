@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 4
+LAYOUT_VERSION = 5
 MAX_CLOCKS = 256
 MAX_CURVES = 512
 MAX_PENDING = 16
@@ -98,6 +98,7 @@ class ItemState(Structure):
     _fields_ = (
         ("stamp_s", c_double),  # when the host has enqueued it
         ("factor", c_double),  # of an instruction's time
+        ("size", c_double),  # of its work, as a multiple of its curve's
         ("number", c_uint64),  # of a transfer or an iteration
         ("kind", c_int32),
         ("curve", c_int32),

@@ -208,7 +208,7 @@ class Moment:
     def _begin(self, card: Card, gpu: GpuDynamic, item: ItemState) -> None:
         """Begin an item."""
         if item.kind == Item.WORK:
-            gpu.curve, gpu.remaining, gpu.factor, gpu.working = item.curve, 1.0, item.factor, 1
+            gpu.curve, gpu.remaining, gpu.factor, gpu.working = item.curve, item.size, item.factor, 1
             gpu.begin_s, gpu.begin_j, gpu.begin_clock = gpu.time_s, gpu.energy_j, gpu.clock
             return
         if item.kind == Item.POST:
