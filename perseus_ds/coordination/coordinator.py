@@ -240,6 +240,8 @@ class Coordinator:
     def _solved(self, problems: Sequence[Problem]) -> SolvedFrontiers:
         """Solve changed problems."""
         self._begin_s = time.monotonic()
+        if spread := max(one.uneven.spread if one.uneven is not None else 0.0 for one in problems):
+            log.info("%s", user_message("microbatches-differ", percent=round(100.0 * spread)))
         self._kept = KeptFrontiers(problems, self._tolerance, self._call)
         with self._files.progress("solving, percent", 100, every=20) as show:
             frontiers = self._kept.solve(self._kept.healthy, lambda part: show(round(100 * part)))
@@ -286,6 +288,7 @@ def _group(problem: Problem, base: PlanSet, slow: Mapping[StageSlowdowns, PlanSe
         },
         straggler_plans=slow,
         uniform_caps=tuple((plan.time_s, plan.energy_j) for plan in uniform_caps(problem)),
+        microbatch_spread=problem.uneven.spread if problem.uneven is not None else 0.0,
     )
 
 

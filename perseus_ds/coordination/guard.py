@@ -18,6 +18,7 @@ _WINDOW = 12  # both steps are taken within 30 iterations
 _CALM = 64  # iterations after a step until the plan is tried again
 _SETTLING = 2  # iterations after a change that still belong to what was before
 _MOST_CALM = 4096
+_SURE = 3 * 1.2533 / _WINDOW**0.5  # three standard errors of the window's median, in deviations of one iteration
 
 
 class ThroughputGuard:
@@ -52,13 +53,14 @@ class ThroughputGuard:
         self._recent.clear()
         self._skip = _SETTLING
 
-    def watch(self, time_s: float, planned_s: float, fastest_s: float) -> bool:
+    def watch(self, time_s: float, planned_s: float, fastest_s: float, deviation_s: float = 0.0) -> bool:
         """Process an iteration without a straggler.
 
         Args:
             time_s: Its duration.
             planned_s: Duration predicted by the current plan.
             fastest_s: Duration predicted at the highest clock.
+            deviation_s: Standard deviation of an iteration, as the plan knows it: no slowdown by itself.
 
         Returns:
             True when ``step`` has changed.
@@ -72,8 +74,8 @@ class ThroughputGuard:
             return False
         typical_s = median(self._recent)
         if self.step == len(CAUTION_STEPS) - 1:
-            return self._judge(typical_s, planned_s, fastest_s)
-        if typical_s > self._max_slowdown * planned_s * self.inflation:
+            return self._judge(typical_s, planned_s, fastest_s, deviation_s)
+        if typical_s > self._allowed_s(planned_s, deviation_s):
             self._slow_s = max(self._slow_s, typical_s) if self.step else typical_s
             self._move(self.step + 1)
             return True
@@ -82,10 +84,13 @@ class ThroughputGuard:
             return True
         return False
 
-    def _judge(self, typical_s: float, planned_s: float, fastest_s: float) -> bool:
+    def _allowed_s(self, planned_s: float, deviation_s: float) -> float:
+        return self._max_slowdown * planned_s * self.inflation + _SURE * deviation_s
+
+    def _judge(self, typical_s: float, planned_s: float, fastest_s: float, deviation_s: float) -> bool:
         """At the highest clocks, decide whether Perseus was the cause."""
         self.inflation = max(1.0, typical_s / fastest_s)
-        acquitted = self._slow_s <= self._max_slowdown * planned_s * self.inflation
+        acquitted = self._slow_s <= self._allowed_s(planned_s, deviation_s)
         if acquitted or self._calm >= self._calm_needed:
             self._move(0)
             return True

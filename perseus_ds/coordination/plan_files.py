@@ -91,6 +91,7 @@ def _frontier_json(frontier: Frontier, group: PipelineGroup, simulated: bool) ->
         "max_energy_j": group.max_energy_j,
         "blocking_power_w": frontier.problem.stage_power_w.tolist(),
         "gpus_per_stage": frontier.problem.gpus_per_stage,
+        "microbatch_spread": group.microbatch_spread,
         **{name: getattr(frontier.problem.profile, name) for name in DELAYS},
         "switch_latency_s": dict(frontier.problem.profile.switch_latency_s),
         "frontier": [

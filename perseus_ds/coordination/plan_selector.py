@@ -190,8 +190,9 @@ class PlanSelector:
         if (self.slowdowns != 1.0).any() or self.follows_power:
             self._guard.restart()  # a slow iteration draws less: the power's own correction minds it
         elif self.plans:
+            slowest = max(self.plans, key=lambda plan: plan.time_s)
             caution = self._guard.watch(
-                round_result.iteration_time_s, max(plan.time_s for plan in self.plans), table.max_time_s
+                round_result.iteration_time_s, slowest.time_s, table.max_time_s, slowest.deviation_s
             )
         return Heard(condition, drift, caution)
 

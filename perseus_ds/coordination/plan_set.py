@@ -31,6 +31,7 @@ class FrequencyPlan:
         clocks_mhz: Per stage, SM clock by instruction, in program order.
         switches: Clock switches per iteration, over all stages.
         switch_jitter_s: Jitter of clocks that ``time_s`` and ``energy_j`` are expected values for.
+        deviation_s: Standard deviation of the iteration time where micro-batches differ, else 0.
     """
 
     time_s: float
@@ -39,6 +40,7 @@ class FrequencyPlan:
     clocks_mhz: tuple[StageClocks, ...]
     switches: int
     switch_jitter_s: float = 0.0
+    deviation_s: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``plan.json``; its rows are those of ``Instruction.to_row``."""
@@ -47,7 +49,7 @@ class FrequencyPlan:
             for stage, clocks in enumerate(self.clocks_mhz)
             for operation, mhz in clocks.items()
         ]
-        names = ("time_s", "energy_j", "lower_bound_j", "switches", "switch_jitter_s")
+        names = ("time_s", "energy_j", "lower_bound_j", "switches", "switch_jitter_s", "deviation_s")
         return {**{name: getattr(self, name) for name in names}, "frequency_mhz": rows}
 
 

@@ -62,6 +62,8 @@ class PipelineGroup:
         expected_times_s: Measured time by (curve, SM clock).
         straggler_plans: Frontiers of slowed ones, by condition.
         uniform_caps: Predicted time and energy with one cap on all its clocks, fastest first.
+        microbatch_spread: By how much an instruction's time differs from micro-batch to micro-batch, relative standard
+            deviation; 0: they are alike.
     """
 
     dag: PipelineDag
@@ -73,6 +75,7 @@ class PipelineGroup:
     expected_times_s: Mapping[tuple[CurveKey, int], float]
     straggler_plans: Mapping[StageSlowdowns, PlanSet] = field(default_factory=dict)
     uniform_caps: tuple[tuple[float, float], ...] = ()
+    microbatch_spread: float = 0.0
 
     def plan_set(self, condition: StageSlowdowns) -> PlanSet:
         """Return the frontier for a condition: its straggler plans if there are any, else the base."""

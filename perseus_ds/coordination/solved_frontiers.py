@@ -123,7 +123,13 @@ def _for_ranks(plan: Plan) -> FrequencyPlan:
     for one, mhz in plan.frequency_mhz.items():
         clocks[one.stage][one.operation] = mhz
     return FrequencyPlan(
-        plan.time_s, plan.energy_j, plan.lower_bound_j, tuple(clocks), plan.switches, plan.switch_jitter_s
+        plan.time_s,
+        plan.energy_j,
+        plan.lower_bound_j,
+        tuple(clocks),
+        plan.switches,
+        plan.switch_jitter_s,
+        plan.deviation_s,
     )
 
 

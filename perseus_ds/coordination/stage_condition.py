@@ -10,6 +10,7 @@ ceiling in MHz.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from statistics import median
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from perseus_ds.profiling.table import CurveKey
 __all__ = ["Health", "Timed", "ceiling_mhz", "health", "time_up_to_s"]
 
 _FITS_WITHIN = 0.03
+_SURE = 3 * 1.2533  # standard deviations of a median, times the root of how many micro-batches it is of
 
 ExpectedTimes = Mapping[tuple[CurveKey, int], float]
 """Seconds by curve and SM clock."""
@@ -54,7 +56,9 @@ def ceiling_mhz(condition: float) -> int | None:
     return round(-condition) if condition < 0.0 else None
 
 
-def health(ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int, capped_mhz: int = 0) -> Health:
+def health(
+    ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int, capped_mhz: int = 0, spread: float = 0.0
+) -> Health:
     """Return the health of a stage from one iteration.
 
     Args:
@@ -63,6 +67,7 @@ def health(ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int, cappe
         held_mhz: Clock that the throttled GPU was seen at; 0: none.
         capped_mhz: Clock that the power limit hardly went below; 0: it did not matter. Down to there, nothing is slow:
             what a GPU draws before an instruction decides which clock it holds.
+        spread: Relative standard deviation of micro-batches: what they may do by chance is no slowdown.
     """
     known = [one for one in ran if expected_s.get((one.key, one.mhz), 0.0) > 0.0]
     if not known:
@@ -76,7 +81,8 @@ def health(ran: Sequence[Timed], expected_s: ExpectedTimes, held_mhz: int, cappe
             least_s = sum(time_up_to_s(expected_s, one.key, held_mhz) for one in known)
             profiled_s = sum(min(s for (key, _), s in expected_s.items() if key == one.key) for one in known)
             return Health(least_s / profiled_s, held_mhz)
-    return Health(float(factor))
+    by_chance = _SURE * spread / sqrt(max(len(known) / 2.0, 1.0))
+    return Health(float(factor) if abs(factor - 1.0) > by_chance else 1.0)
 
 
 def _slower(one: Timed, expected_s: ExpectedTimes, capped_mhz: int) -> float:

@@ -37,12 +37,12 @@ class Terms(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def hasten(nodes, clock, late_s, terms):
+def hasten(nodes, clock, draws, terms):
     """Change clocks until the expected time is within the limit, or a second is too dear; ``clock`` is changed."""
     blame, before = no_blame(clock.size), clock.copy()
     before_s, before_j = np.inf, -np.inf
     for _ in range(_ROUNDS):
-        expected_s, effective_j = run_late(nodes, clock, late_s, blame)
+        expected_s, effective_j, _ = run_late(nodes, clock, draws, blame)
         energy_j = effective_j + terms.waiting_w * expected_s
         if energy_j - before_j > terms.dearest_w * (before_s - expected_s):
             clock[:] = before
@@ -58,12 +58,12 @@ def hasten(nodes, clock, late_s, terms):
 
 
 @njit(cache=True, nogil=True)
-def save(nodes, clock, late_s, terms):
+def save(nodes, clock, draws, terms):
     """Change clocks while that saves within the limit; ``clock`` is changed."""
     blame, kept = no_blame(clock.size), clock.copy()
     least_j, share = np.inf, _SHARE
     for _ in range(_ROUNDS):
-        expected_s, effective_j = run_late(nodes, clock, late_s, blame)
+        expected_s, effective_j, _ = run_late(nodes, clock, draws, blame)
         energy_j = effective_j + terms.waiting_w * expected_s
         if energy_j >= least_j or (expected_s > terms.limit_s and np.isfinite(least_j)):
             clock[:] = kept

@@ -24,12 +24,35 @@ from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.csr import Csr
 
-__all__ = ["Blame", "Neighbours", "deviations", "evaluate_late", "is_punctual", "neighbours_of", "no_blame", "run_late"]
+__all__ = [
+    "Blame",
+    "Draws",
+    "Neighbours",
+    "drawn",
+    "evaluate_late",
+    "is_certain",
+    "neighbours_of",
+    "no_blame",
+    "run_late",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _JUDGING = 64  # draws that a plan's figures come from
+_JUDGING_UNEVEN = 512  # the same where micro-batches differ: whole iterations do
+
+
+class Draws(NamedTuple):
+    """Iterations that may be, each array of shape (samples, instructions).
+
+    Attributes:
+        late_s: How late the clock of each instruction comes.
+        size: Each instruction's work, as a multiple of its curve's.
+    """
+
+    late_s: FloatArray
+    size: FloatArray
 
 
 class Neighbours(NamedTuple):
@@ -48,6 +71,7 @@ class Neighbours(NamedTuple):
         allowed: Whether a clock is one of a curve's useful options.
         stall_s: For how long a request lets the GPU stand still.
         latency_s: How long each clock takes to come, shape (clocks,); 0 if not known of any.
+        doubled_s: Part of the constants that the draws' sizes bring once more.
     """
 
     order: IntArray
@@ -62,13 +86,14 @@ class Neighbours(NamedTuple):
     allowed: NDArray[np.bool_]
     stall_s: float
     latency_s: FloatArray
+    doubled_s: float
 
 
 class Blame(NamedTuple):
     """Whose time the iteration time is: means over the draws, shape (instructions,).
 
     Attributes:
-        critical: How often an instruction lies on the critical path.
+        critical: How often an instruction lies on the critical path, each time with its size.
         late_s: How late its clock then is, beyond what latencies make of it.
         early_s: How early the clock after it then is.
         ahead_s: On the critical path or not: how long before its begin its clock can be asked for.
@@ -100,6 +125,7 @@ def neighbours_of(problem: Problem) -> Neighbours:
         dag.topological_order, dag.predecessors, dag.constant_times_s, before, after, problem.curve_of,
         clocks_mhz, option_s, option_j, allowed, problem.profile.request_stall_s,
         np.array([known_s.get(mhz, usual_s) for mhz in clocks_mhz.tolist()]),
+        problem.uneven.tail_s if problem.uneven is not None else 0.0,
     )  # fmt: skip
 
 
@@ -117,11 +143,11 @@ class _Stuck(NamedTuple):
     asked_s: FloatArray
 
 
-def deviations(problem: Problem, jitter_s: float, samples: int, seed: int) -> FloatArray:
-    """Draw how late clocks come, shape (samples, instructions); each jitter comes with its opposite.
+def drawn(problem: Problem, jitter_s: float, samples: int, seed: int) -> Draws:
+    """Draw how late clocks come, each jitter with its opposite, and how micro-batches differ.
 
     Args:
-        problem: What is planned. Its profile knows the tail.
+        problem: What is planned. Its profile knows the tail of latencies.
         jitter_s: Standard deviation.
         samples: Number of draws, even.
         seed: Of the draws.
@@ -135,13 +161,17 @@ def deviations(problem: Problem, jitter_s: float, samples: int, seed: int) -> Fl
     half = draw.normal(0.0, jitter_s, (samples // 2, count))
     tail_s = draw.exponential(problem.profile.switch_tail_s, (samples, count))
     tail_s[draw.random(tail_s.shape) >= problem.profile.switch_tail_share] = 0.0
-    return np.concatenate((half, -half)) + tail_s
+    late_s = np.concatenate((half, -half)) + tail_s
+    if problem.uneven is None:
+        return Draws(late_s, np.ones_like(late_s))
+    return Draws(late_s, problem.uneven.drawn(problem.dag.instructions, problem.curve_of, draw, samples))
 
 
-def is_punctual(problem: Problem, jitter_s: float) -> bool:
-    """Return whether all clocks come just in time, and requests cost none."""
+def is_certain(problem: Problem, jitter_s: float) -> bool:
+    """Return whether all micro-batches are alike, all clocks come just in time, and requests cost none."""
     profile = problem.profile
-    return not (jitter_s or profile.request_stall_s or profile.switch_tail_share or profile.switch_latency_s)
+    delayed = jitter_s or profile.request_stall_s or profile.switch_tail_share or profile.switch_latency_s
+    return not delayed and problem.uneven is None
 
 
 def evaluate_late(problem: Problem, frequency_mhz: IntArray, jitter_s: float, lower_bound_j: float = 0.0) -> Plan:
@@ -157,13 +187,19 @@ def evaluate_late(problem: Problem, frequency_mhz: IntArray, jitter_s: float, lo
         PerseusError: A frequency was not measured, or the jitter is no time.
     """
     plan = evaluate(problem, frequency_mhz, lower_bound_j)
-    late_s = deviations(problem, jitter_s, _JUDGING, seed=0)
-    if is_punctual(problem, jitter_s):
+    draws = drawn(problem, jitter_s, _JUDGING if problem.uneven is None else _JUDGING_UNEVEN, seed=0)
+    if is_certain(problem, jitter_s):
         return plan
     nodes = neighbours_of(problem)
     clock = np.searchsorted(nodes.clocks_mhz, frequency_mhz)
-    time_s, effective_j = run_late(nodes, clock, late_s, no_blame(clock.size))
-    return replace(plan, time_s=time_s, energy_j=problem.energy_j(effective_j, time_s), switch_jitter_s=jitter_s)
+    time_s, effective_j, deviation_s = run_late(nodes, clock, draws, no_blame(clock.size))
+    return replace(
+        plan,
+        time_s=time_s,
+        energy_j=problem.energy_j(effective_j, time_s),
+        switch_jitter_s=jitter_s,
+        deviation_s=deviation_s if problem.uneven is not None else 0.0,
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -173,33 +209,33 @@ def no_blame(count: int) -> Blame:
 
 
 @njit(cache=True, nogil=True)
-def run_late(nodes, clock, late_s, blame):
-    """Run an iteration with every draw of deviations.
+def run_late(nodes, clock, draws, blame):
+    """Run an iteration with every draw.
 
     Args:
         nodes: A ``Neighbours``.
         clock: Index of each instruction's clock.
-        late_s: How late each instruction's clock comes, shape (samples, instructions).
+        draws: A ``Draws``.
         blame: A ``Blame``, overwritten.
 
     Returns:
-        Mean iteration time in seconds, and mean effective energy in joules.
+        Mean iteration time in seconds, mean effective energy in joules, and the times' standard deviation.
     """
-    samples, count = late_s.shape
+    samples, count = draws.size.shape
     blame.critical[:], blame.late_s[:], blame.early_s[:], blame.ahead_s[:] = 0.0, 0.0, 0.0, 0.0
     indptr, members = nodes.predecessors
     ends = np.zeros(nodes.order.size)
     stuck = _Stuck(np.zeros(count), np.zeros(count, dtype=np.int64), np.zeros(count))
-    time_s = effective_j = 0.0
+    time_s = squared = effective_j = 0.0
     for sample in range(samples):
-        deviation, last = late_s[sample], nodes.order[0]
+        deviation, size, last = draws.late_s[sample], draws.size[sample], nodes.order[0]
         stuck.until_s[:], stuck.asked_s[:] = 0.0, -1.0
         for node in nodes.order:
             start = 0.0
             for edge in range(indptr[node], indptr[node + 1]):
                 start = max(start, ends[members[edge]])
             if node < count:
-                duration, energy_j = _late(nodes, clock, deviation, stuck, node, start)
+                duration, energy_j = _late(nodes, clock, deviation, size[node], stuck, node, start)
                 effective_j += energy_j
                 asked_s = stuck.asked_s[nodes.before[node]]
                 blame.ahead_s[node] += (start - asked_s if asked_s >= 0.0 else np.inf) / samples
@@ -209,23 +245,25 @@ def run_late(nodes, clock, late_s, blame):
             if ends[node] > ends[last]:
                 last = node
         time_s += ends[last]
+        squared += ends[last] ** 2
         while last >= 0:
             if last < count:
-                blame.critical[last] += 1.0 / samples
-                before_s = nodes.option_s[nodes.row[last], clock[nodes.before[last]]]
+                blame.critical[last] += size[last] / samples
+                before_s = size[last] * nodes.option_s[nodes.row[last], clock[nodes.before[last]]]
                 blame.late_s[last] += min(max(0.0, deviation[last]), before_s) / samples
                 blame.early_s[last] += max(0.0, -deviation[nodes.after[last]]) / samples
             node, last = last, -1
             for edge in range(indptr[node], indptr[node + 1]):
                 if last < 0 or ends[members[edge]] > ends[last]:
                     last = members[edge]
-    return time_s / samples, effective_j / samples
+    time_s /= samples
+    return time_s - nodes.doubled_s, effective_j / samples, np.sqrt(max(0.0, squared / samples - time_s**2))
 
 
 @njit(cache=True, nogil=True)
-def _late(nodes, clock, deviation, stuck, node, start_s):
+def _late(nodes, clock, deviation, size, stuck, node, start_s):
     """Return duration and effective energy of an instruction between the clocks before and after it."""
-    times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
+    times, energies = size * nodes.option_s[nodes.row[node]], size * nodes.option_j[nodes.row[node]]
     before = nodes.before[node]
     own, old, new = clock[node], clock[before], clock[nodes.after[node]]
     jitter_s = max(0.0, deviation[node])

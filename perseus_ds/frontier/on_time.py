@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from perseus_ds.frontier.late_moves import Terms, hasten, save
 from perseus_ds.frontier.lateness import (
+    Draws,
     Neighbours,
-    deviations,
+    drawn,
     evaluate_late,
-    is_punctual,
+    is_certain,
     neighbours_of,
     no_blame,
     run_late,
@@ -46,6 +47,7 @@ _TOLERANCE = ((0.0, 0.0002, 0.0075), (0.0, 0.0013, 0.0044))
 _PART = ((0.5, 1.0), (1.0, 0.4))
 _DEAREST = 8.0  # times the frontier's slope, or the mean power: what a second of those moves may cost
 _DRAWS = 32
+_DRAWS_UNEVEN = 128  # where micro-batches differ: whole iterations do
 _HELD = 0.01  # from this share on of the instructions' time at wrong clocks, few switches may be better
 _PENALTIES = (0.1, 0.3, 1.0, 3.0)  # for a switch, in mean energies of an instruction
 
@@ -65,21 +67,28 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
         PerseusError: ``t_s`` is below T_min, or the jitter is no time.
     """
     problem = frontier.problem
-    late_s = deviations(problem, jitter_s, _DRAWS, seed=1)
-    bound_j = frontier.lower_bound_j(t_s)
-    if is_punctual(problem, jitter_s):
+    draws = drawn(problem, jitter_s, _DRAWS if problem.uneven is None else _DRAWS_UNEVEN, seed=1)
+    bound_j = _bound_j(frontier, t_s)
+    if is_certain(problem, jitter_s):
         plan = frontier.plan(t_s)
         return replace(plan, lower_bound_j=min(plan.energy_j, bound_j))
     nodes = neighbours_of(problem)
     mean_w, slope_w = bound_j / t_s, frontier.price_w(t_s)
-    clock, limit_s = _start(frontier, nodes, t_s, late_s, slope_w / mean_w)
-    mean_late_s = float(np.maximum(-late_s, 0.0).mean())  # of the jitter: the tail has no opposite
+    clock, limit_s = _start(frontier, nodes, t_s, draws, slope_w / mean_w)
+    mean_late_s = float(np.maximum(-draws.late_s, 0.0).mean())  # of the jitter: the tail has no opposite
     dearest_w = max(_DEAREST * slope_w, mean_w) / problem.gpus_per_stage
     terms = Terms(limit_s, mean_late_s, min(float(problem.stage_power_w.sum()), frontier.effective_w(t_s)), dearest_w)
-    best = _improve(nodes, clock, late_s, terms)
+    best = _improve(nodes, clock, draws, terms)
     if best.held_share > _HELD:
-        best = min(best, *_seldom(frontier, nodes, t_s, late_s, terms), key=lambda one: one.cost_j)
+        best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
     return evaluate_late(problem, nodes.clocks_mhz[best.clock], jitter_s, bound_j)
+
+
+def _bound_j(frontier: Frontier, t_s: float) -> float:
+    """Return what an iteration of ``t_s`` uses at least; the frontier's tail may hold what differing sizes add."""
+    problem = frontier.problem
+    doubled_s = 0.0 if problem.uneven is None else problem.uneven.tail_s
+    return frontier.lower_bound_j(t_s + doubled_s) - problem.energy_j(0.0, doubled_s)
 
 
 class _Costed(Protocol):
@@ -124,36 +133,34 @@ class _Improved(NamedTuple):
     held_share: float
 
 
-def _seldom(frontier: Frontier, nodes: Neighbours, t_s: float, late_s: FloatArray, terms: Terms) -> Iterator[_Improved]:
+def _seldom(frontier: Frontier, nodes: Neighbours, t_s: float, draws: Draws, terms: Terms) -> Iterator[_Improved]:
     """Yield what comes of plans with fewer and fewer switches."""
     problem = frontier.problem
     mean_j = frontier.lower_bound_j(t_s) / len(problem.dag.instructions)
     for penalty in _PENALTIES:
         plan = switch_aware_plan(frontier, t_s, SwitchCost(penalty * mean_j), thorough=False)
         clock = np.searchsorted(nodes.clocks_mhz, plan.clocks_of(problem.dag.instructions))
-        yield _improve(nodes, clock, late_s, terms)
+        yield _improve(nodes, clock, draws, terms)
 
 
-def _improve(nodes: Neighbours, clock: IntArray, late_s: FloatArray, terms: Terms) -> _Improved:
+def _improve(nodes: Neighbours, clock: IntArray, draws: Draws, terms: Terms) -> _Improved:
     """Make all moves; ``clock`` is changed."""
-    hasten(nodes, clock, late_s, terms)
-    save(nodes, clock, late_s, terms)
+    hasten(nodes, clock, draws, terms)
+    save(nodes, clock, draws, terms)
     blame, before = no_blame(clock.size), clock[nodes.before]
-    time_s, effective_j = run_late(nodes, clock, late_s, blame)
+    time_s, effective_j, _ = run_late(nodes, clock, draws, blame)
     at_s, before_s = nodes.option_s[nodes.row, clock], nodes.option_s[nodes.row, before]
     held_s = np.clip(nodes.latency_s[clock] - blame.ahead_s, 0.0, before_s)[clock != before].sum()
     cost_j = effective_j + terms.waiting_w * time_s + terms.dearest_w * max(0.0, time_s - terms.limit_s)
     return _Improved(clock, cost_j, held_s / at_s.sum())
 
 
-def _start(
-    frontier: Frontier, nodes: Neighbours, t_s: float, late_s: FloatArray, worth: float
-) -> tuple[IntArray, float]:
+def _start(frontier: Frontier, nodes: Neighbours, t_s: float, draws: Draws, worth: float) -> tuple[IntArray, float]:
     """Return the clocks of the ordinary plan that is likely to be on time, and the time that counts as on time."""
     problem, solution = frontier.problem, frontier.solution(t_s)
     quick = round_durations(problem, *solution, t_s, thorough=False)
     clock = np.searchsorted(nodes.clocks_mhz, quick)
-    expected_s = run_late(nodes, clock, late_s, no_blame(clock.size))[0]
+    expected_s = run_late(nodes, clock, draws, no_blame(clock.size))[0]
     lateness_s = expected_s - problem.dag.makespan(nodes.option_s[nodes.row, clock])
     tolerance_s = t_s * float(np.interp(lateness_s / t_s, *_TOLERANCE))
     tolerance_s *= min(1.0, worth)

@@ -31,6 +31,7 @@ class Plan:
         lower_bound_j: No plan within this iteration time uses less energy.
         switches: Clock changes per iteration over all stages, including the change back to the start.
         switch_jitter_s: Jitter of clocks; above 0 ``time_s`` and ``energy_j`` are expected values.
+        deviation_s: Standard deviation of the iteration time where micro-batches differ, else 0.
     """
 
     frequency_mhz: Mapping[Instruction, int]
@@ -39,6 +40,7 @@ class Plan:
     lower_bound_j: float
     switches: int
     switch_jitter_s: float = 0.0
+    deviation_s: float = 0.0
 
     def clocks_of(self, instructions: Sequence[Instruction]) -> IntArray:
         """Return the SM clock of each instruction, shape (instructions,)."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.frontier.hull import Options, pareto_options
+from perseus_ds.frontier.uneven import Uneven
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag
 from perseus_ds.profiling.table import CurveKey, Profile
@@ -32,6 +33,7 @@ class Problem:
         profile: Curves of one GPU of each stage.
         blocking_power_w: Power of a waiting GPU: one number, or one per stage.
         gpus_per_stage: Identical GPUs per stage; all energies are multiplied by it.
+        uneven: How its micro-batches differ; None: they are alike.
 
     Raises:
         PerseusError: A blocking power is negative, or the profile lacks a curve.
@@ -41,6 +43,7 @@ class Problem:
     profile: Profile
     blocking_power_w: float | Sequence[float]
     gpus_per_stage: int = 1
+    uneven: Uneven | None = None
 
     def __post_init__(self) -> None:
         power = np.asarray(self.blocking_power_w, dtype=np.float64)

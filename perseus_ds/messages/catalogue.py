@@ -128,6 +128,10 @@ CATALOGUE: dict[str, UserMessage] = {
         "{gpus} of {all} GPUs: energies of instructions are known to ±{percent} % only, predicted savings roughly",
         "raise profiling.max_iterations; instructions much shorter than the counter's average need more of them",
     ),
+    "microbatches-differ": UserMessage(
+        "instructions of one kind differ by ±{percent} % from micro-batch to micro-batch",
+        "no action needed: plans count with it, and keep clear of the slack that it needs",
+    ),
     "cache-damaged": UserMessage(
         "{file}: the cached profile is damaged: {detail}",
         "no action needed: the file is now '{aside}', and Perseus profiles again",

@@ -21,12 +21,15 @@ from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 
-__all__ = ["dag_from_traces", "with_tail"]
+__all__ = ["dag_from_traces", "tail_s", "with_tail"]
 
 _COLLECTIVE = (Kind.REDUCE, Kind.OPTIMIZER)  # may hide a wait for the slowest rank
 
 _LONGER = 1.03
 """An instruction that takes this multiple of its kind's typical time has an extra time."""
+_STANDS_OUT = 3 * 1.2533  # standard deviations of a median, times the root of how many values it is of
+
+_TAIL = "tail of the iteration"
 
 _Link = tuple[int, int, str]  # sender, receiver, tag
 _Hop = tuple[_Link, int]  # the k-th transfer of a link
@@ -37,9 +40,10 @@ def dag_from_traces(traces: Sequence[StageTrace]) -> PipelineDag:
 
     The constants are transfers, overheads between operations, loading, reduction, optimizer, extra times, and a tail.
     An instruction has an extra time where it takes longer than its kind mostly does: beside the gradient reduction, or
-    beside the gather of parameters. The tail makes the makespan at the measured durations equal to the measured
-    iteration time. The hop time of a link is a median over its transfers. It takes the shorter duration of the two
-    sides: the later side sees only the transfer. In a joint exchange it takes the shortest one.
+    beside the gather of parameters. Where micro-batches differ, it must stand out from that. The tail makes the
+    makespan at the measured durations equal to the measured iteration time. The hop time of a link is a median over
+    its transfers. It takes the shorter duration of the two sides: the later side sees only the transfer. In a joint
+    exchange it takes the shortest one.
 
     Args:
         traces: One per stage, of the same iteration.
@@ -140,7 +144,12 @@ def with_tail(dag: PipelineDag, tail_s: float) -> PipelineDag:
     """
     lasts = np.setdiff1d(np.arange(dag.nodes), dag.edges[:, 0])
     edges = np.concatenate((dag.edges, np.stack((lasts, np.full_like(lasts, dag.nodes)), axis=1)))
-    return replace(dag, constants=(*dag.constants, Constant("tail of the iteration", tail_s)), edges=edges)
+    return replace(dag, constants=(*dag.constants, Constant(_TAIL, tail_s)), edges=edges)
+
+
+def tail_s(dag: PipelineDag) -> float:
+    """Return the time, in seconds, of the constants after everything."""
+    return sum(constant.duration_s for constant in dag.constants if constant.label == _TAIL)
 
 
 def _link(stage: int, transfer: Transfer) -> _Link:
@@ -203,14 +212,18 @@ def _blocked_times(trace: StageTrace) -> list[list[float]]:
 def _extra_times(trace: StageTrace) -> dict[Instruction, float]:
     """Return by how much single instructions take longer at their position than their kind mostly does."""
     took_s: dict[tuple, list[float]] = defaultdict(list)
-    work = [timed for timed in trace.operations if timed.operation.kind.is_instruction]
+    work = trace.instructions
     for timed in work:
         took_s[_kind_of(timed)].append(timed.duration_s)
     typical_s = {kind: median(times_s) for kind, times_s in took_s.items()}
+    longer = _LONGER
+    if trace.sizes:
+        sizes = np.array(trace.sizes)
+        longer += _STANDS_OUT * float(sizes.std(axis=0).mean()) / len(sizes) ** 0.5
     return {
         Instruction.of(trace.stage, timed.operation): timed.duration_s - typical_s[_kind_of(timed)]
         for timed in work
-        if timed.duration_s > _LONGER * typical_s[_kind_of(timed)]
+        if timed.duration_s > longer * typical_s[_kind_of(timed)]
     }
 
 

@@ -42,12 +42,20 @@ class StageTrace:
         pipeline: Data-parallel replica.
         iteration_time_s: From this iteration's begin to the next one's.
         operations: In program order.
+        sizes: Of each iteration that it is the median of, the times of its instructions as multiples of their kind's
+            mean, in program order. Empty where micro-batches are alike.
     """
 
     stage: int
     pipeline: int
     iteration_time_s: float
     operations: tuple[TimedOperation, ...]
+    sizes: tuple[tuple[float, ...], ...] = ()
+
+    @property
+    def instructions(self) -> list[TimedOperation]:
+        """The instructions among the operations."""
+        return [timed for timed in self.operations if timed.operation.kind.is_instruction]
 
     def to_json(self) -> dict[str, Any]:
         """Return plain lists and dicts for ``trace.json``."""
@@ -68,6 +76,7 @@ class StageTrace:
                 }
                 for timed in self.operations
             ],
+            **({"sizes": [list(row) for row in self.sizes]} if self.sizes else {}),
         }
 
     @classmethod
@@ -93,6 +102,7 @@ class StageTrace:
                 )
                 for row in data["operations"]
             ),
+            sizes=tuple(tuple(map(float, row)) for row in data.get("sizes", ())),
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isnan
 from statistics import median
 
 from perseus_ds.profiling.spans import Change, Span
@@ -83,7 +83,7 @@ def without_stalls(spans: Sequence[Span], points: Mapping[CurveKey, Sequence[Pro
             found.append(span)
             continue
         known = [times_s.get((span.key, mhz)) for mhz in (before_mhz, span.frequency_mhz)]
-        longest_s = max((one for one in known if one is not None), default=inf)
+        longest_s = span.size * max((one for one in known if one is not None), default=inf)
         stalled = span.end_s - span.begin_s > _STALLED * longest_s
         found.append(replace(span, begin_s=span.end_s - longest_s) if stalled else span)
         before_mhz = span.frequency_mhz
@@ -123,6 +123,9 @@ def _of_one(
         old_s, new_s = times_s.get((span.key, before_mhz)), times_s.get((span.key, change.mhz))
         if span.begin_s >= until_s or old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST:
             break
+        if isnan(span.size):
+            break
+        old_s, new_s = span.size * old_s, span.size * new_s
         share = (span.end_s - span.begin_s - new_s) / (old_s - new_s)
         if share < _ALL_NEW:
             return _Told(least_s, max(least_s, span.begin_s))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import hypot
+from math import hypot, nan
 from statistics import fmean
 
 import numpy as np
@@ -20,6 +20,7 @@ from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.powers import TooLittleSeen, counter_reader, fit_powers
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
+from perseus_ds.profiling.sizes import microbatch_sizes
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments, settled_durations
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
@@ -129,7 +130,10 @@ def attribute(
     changed = changes(spans, switch_latency_s)
     asked = segments(spans, changed)
     achieved = at_achieved_clocks(asked, readings)
-    points, instances = instruction_times(settled_durations(achieved))
+    sizes = microbatch_sizes(achieved)
+    points, instances = instruction_times(settled_durations(achieved, sizes))
+    if sizes:
+        spans = [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
     sustained = sustained_clocks(asked, achieved)
     ran = without_stalls(spans, points)
     did = at_achieved_clocks(segments(ran, arrivals(ran, changed, points)), readings)

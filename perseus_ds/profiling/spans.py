@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
@@ -13,9 +13,13 @@ from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.visits import Settled
 
-__all__ = ["Between", "Change", "Segment", "Span", "changes", "segments", "settled_durations", "spans_of"]
+__all__ = ["Batch", "Between", "Change", "Segment", "Span", "changes", "segments", "settled_durations", "spans_of"]
 
 _AT_THE_END = 0.05  # of an instruction: how far a request's time and the GPU's may be apart
+
+
+Batch = tuple[int, int]
+"""Iteration, and micro-batch within it; of a joint instruction the forward's."""
 
 
 class Between(Enum):
@@ -36,6 +40,8 @@ class Span:
         frequency_mhz: SM clock asked for while it ran; 0 for other work.
         asked_s: When that clock was asked for; infinitely early: at the end of the instruction before, if it differs.
         excluded: Whatever the energy counter saw of it is left out: evaluation.
+        batch: Iteration and micro-batch of an instruction.
+        size: Work of that micro-batch, as a multiple of the usual; NaN: unknown.
     """
 
     begin_s: float
@@ -44,6 +50,8 @@ class Span:
     frequency_mhz: int = 0
     asked_s: float = -inf
     excluded: bool = False
+    batch: Batch | None = None
+    size: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,7 @@ class Segment:
         what: The curve of an instruction, or what was between two.
         clock_mhz: SM clock in force; 0 while none has been asked for.
         whole: Whether it lasted from begin to end, no change of the clock under way.
+        batch: Iteration and micro-batch of an instruction.
     """
 
     begin_s: float
@@ -78,6 +87,7 @@ class Segment:
     what: CurveKey | Between
     clock_mhz: int
     whole: bool = False
+    batch: Batch | None = None
 
 
 def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
@@ -99,7 +109,8 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
         begin_s, end_s = iteration.begin_s + timed.begin_s, iteration.begin_s + timed.end_s
         if kind.is_instruction and timed.frequency_mhz:  # without a clock of ours it belongs to no curve
             key = CurveKey.of(Instruction.of(stage, timed.operation))
-            spans.append(Span(begin_s, end_s, key, timed.frequency_mhz, iteration.requested_s.get(index, -inf)))
+            asked_s, batch = iteration.requested_s.get(index, -inf), (iteration.iteration, timed.operation.microbatch)
+            spans.append(Span(begin_s, end_s, key, timed.frequency_mhz, asked_s, batch=batch))
         elif not kind.is_communication:
             spans.append(Span(begin_s, end_s, None))
         index += kind.is_instruction
@@ -138,7 +149,7 @@ def segments(spans: Sequence[Span], changed: Iterable[Change]) -> list[Segment]:
     clock = next((span.frequency_mhz for span in spans if span.key is not None), 0)
     found: list[Segment] = []
     now_s = spans[0].begin_s
-    for begin_s, end_s, what in _activities(spans):
+    for begin_s, end_s, what, batch in _activities(spans):
         now_s = max(begin_s, now_s)
         while coming and coming[0].arrives_s <= now_s:
             clock = coming.popleft().mhz
@@ -146,30 +157,37 @@ def segments(spans: Sequence[Span], changed: Iterable[Change]) -> list[Segment]:
         whole = not coming or coming[0].asked_s > end_s - _AT_THE_END * (end_s - begin_s)
         while coming and coming[0].arrives_s < end_s:
             change = coming.popleft()
-            found.append(Segment(now_s, change.arrives_s, what, clock))
+            found.append(Segment(now_s, change.arrives_s, what, clock, batch=batch))
             now_s, clock = change.arrives_s, change.mhz
         if now_s < end_s:
-            found.append(Segment(now_s, end_s, what, clock, whole))
+            found.append(Segment(now_s, end_s, what, clock, whole, batch))
             now_s = end_s
     return found
 
 
-def _activities(spans: Sequence[Span]) -> Iterator[tuple[float, float, CurveKey | Between]]:
-    """Yield begin, end and what was done, waits included."""
+def _activities(spans: Sequence[Span]) -> Iterator[tuple[float, float, CurveKey | Between, Batch | None]]:
+    """Yield begin, end, what was done, and for which micro-batch, waits included."""
     free_s = spans[0].begin_s
     for span in spans:
         if span.begin_s > free_s:
-            yield free_s, span.begin_s, Between.WAITING
-        yield span.begin_s, span.end_s, Between.OTHER if span.key is None else span.key
+            yield free_s, span.begin_s, Between.WAITING, None
+        yield span.begin_s, span.end_s, Between.OTHER if span.key is None else span.key, span.batch
         free_s = max(free_s, span.end_s)
 
 
-def settled_durations(found: Sequence[Segment]) -> list[Settled]:
-    """Return the instructions under which the clock did not change."""
+def settled_durations(found: Sequence[Segment], sizes: Mapping[Batch, float] = {}) -> list[Settled]:
+    """Return the instructions under which the clock did not change.
+
+    Args:
+        found: What the GPU did.
+        sizes: Work of each micro-batch; the durations are those of a usual one, none where it is not known. Empty:
+            all are alike.
+    """
     settled: list[Settled] = []
     visit, before_mhz = 0, 0
     for one in found:
         visit, before_mhz = visit + (one.clock_mhz != before_mhz), one.clock_mhz
-        if one.whole and isinstance(one.what, CurveKey):
-            settled.append(Settled(one.what, one.clock_mhz, one.end_s - one.begin_s, visit))
+        size = sizes.get(one.batch) if sizes and one.batch is not None else 1.0
+        if one.whole and isinstance(one.what, CurveKey) and size is not None:
+            settled.append(Settled(one.what, one.clock_mhz, (one.end_s - one.begin_s) / size, visit))
     return settled

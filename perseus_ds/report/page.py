@@ -148,6 +148,9 @@ def _frontier(data: RunData) -> str:
         f"{frontier['breakpoints']} breakpoints. The line is the least possible energy for each iteration time. "
         "Points are plans for real GPU clocks."
     )
+    if data.problem is not None and (uneven := data.problem.uneven) is not None:
+        text += f" Micro-batches differ by ±{100 * uneven.spread:.0f} %: times are expected values"
+        text += f", iterations differ by ±{data.plan.deviation_s:.3f} s." if data.plan is not None else "."
     if planned:
         gap = planned["energy_j"] / planned["lower_bound_j"] - 1.0
         text += f" The chosen plan uses at most {100 * gap:.3f} % more than the least possible."

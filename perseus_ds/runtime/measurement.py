@@ -15,6 +15,7 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.sizes import uneven_within
 from perseus_ds.profiling.spans import Span, spans_of
 from perseus_ds.profiling.table import CurveKey
 
@@ -25,6 +26,7 @@ KEPT_ITERATIONS = 16
 
 
 _EXPECTED_LIKE = 3  # iterations that tell what the next one will be like
+_TELLING = 4  # iterations that tell whether micro-batches differ
 
 
 class Measurements:
@@ -172,10 +174,29 @@ def median_trace(
     last = iterations[-1]
     program = [timed.operation for timed in last.operations]
     same = [one for one in iterations if [timed.operation for timed in one.operations] == program]
+    ran = [instructions_of(one) for one in same]
     begins_s = np.median([[timed.begin_s for timed in one.operations] for one in same], axis=0)
     ends_s = np.median([[timed.end_s for timed in one.operations] for one in same], axis=0)
     operations = tuple(
         TimedOperation(timed.operation, float(begin_s), float(end_s), timed.frequency_mhz)
         for timed, begin_s, end_s in zip(last.operations, begins_s, ends_s, strict=True)
     )
-    return StageTrace(stage, pipeline, iteration_time_s, operations)
+    keys = [curve_key(stage, timed.operation) for timed in ran[-1]]
+    sizes = _sizes(np.array([[timed.duration_s for timed in one] for one in ran]), keys)
+    return StageTrace(stage, pipeline, iteration_time_s, operations, sizes)
+
+
+def _sizes(durations_s: np.ndarray, keys: Sequence[CurveKey]) -> tuple[tuple[float, ...], ...]:
+    """Return ``StageTrace.sizes`` of instructions that ran at one clock.
+
+    Args:
+        durations_s: By iteration and instruction.
+        keys: Curve of each instruction.
+    """
+    if len(durations_s) < _TELLING or not uneven_within(durations_s / np.median(durations_s, axis=0)):
+        return ()
+    sizes = durations_s.copy()
+    for key in set(keys):
+        mine = [index for index, one in enumerate(keys) if one == key]
+        sizes[:, mine] /= sizes[:, mine].mean()
+    return tuple(map(tuple, sizes.tolist()))

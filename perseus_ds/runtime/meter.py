@@ -135,4 +135,5 @@ class RankMeter:
             Timed(curve_key(stage, timed.operation), timed.frequency_mhz, time_s)
             for timed, time_s in zip(instructions_of(latest), times_s, strict=True)
         ]
-        return health(ran, group.expected_times_s, self._held_mhz, self.gpu.capped_mhz)
+        spread = group.microbatch_spread
+        return health(ran, group.expected_times_s, self._held_mhz, self.gpu.capped_mhz, spread)

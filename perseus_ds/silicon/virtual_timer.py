@@ -19,9 +19,9 @@ __all__ = ["LabEvent", "LabStream", "VirtualTimer"]
 class LabStream(VirtualStream):
     """A stream of which the lab alone says when the host waits."""
 
-    def work(self, key: CurveKey, factor: float = 1.0) -> None:
+    def work(self, key: CurveKey, factor: float = 1.0, size: float = 1.0) -> None:
         """Enqueue an instruction, and do not keep in mind that there is one more."""
-        self._enqueue(Item.WORK, curve=self._gpu.card.rows[key], factor=factor)
+        self._enqueue(Item.WORK, curve=self._gpu.card.rows[key], factor=factor, size=size)
 
 
 class LabEvent(VirtualEvent):

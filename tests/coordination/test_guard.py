@@ -1,9 +1,21 @@
 """The throughput guard against jobs that are slow for one reason or another."""
 
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+import perseus_ds.simulator
 from perseus_ds.coordination.guard import CAUTION_STEPS, ThroughputGuard, cautious_mhz
+from perseus_ds.frontier import Problem, solve
+from perseus_ds.frontier.observed import at_highest
+from perseus_ds.frontier.plan import instruction_points
+from perseus_ds.pipeline.observed import with_tail
+from perseus_ds.pipeline.schedules import schedule_dag
+from perseus_ds.profiling.table import read_profile
 
+PROFILE = Path(perseus_ds.simulator.__file__).parent / "profiles" / "gpt3-175b-a100-sxm.csv"
 PLANNED_S = FASTEST_S = 1.0
 
 
@@ -130,3 +142,56 @@ def test_a_guard_follows_its_own_job_whatever_other_guards_see():
 )
 def test_caution_goes_to_the_next_clock_above(planned_mhz, caution, mhz):
     assert cautious_mhz(planned_mhz, (1410, 1200, 1000, 800), caution) == mhz
+
+
+@pytest.mark.parametrize(("deviation_s", "disturbed"), [(0.0, True), (0.06, False)])
+def test_iterations_that_differ_as_the_plan_knows_are_no_slowdown(guard, deviation_s, disturbed):
+    chance, seen = np.random.default_rng(0), set()
+    for _ in range(2000):
+        guard.watch(chance.normal(1.0, 0.06), PLANNED_S, FASTEST_S, deviation_s)
+        seen.add(guard.caution)
+    assert (seen != {0.0}) == disturbed
+
+
+def test_a_slowdown_beyond_what_iterations_differ_by_is_answered_as_ever(guard):
+    chance = np.random.default_rng(0)
+    for _ in range(30):
+        guard.watch(chance.normal(1.0 if guard.caution else 1.12, 0.06), PLANNED_S, FASTEST_S, 0.06)
+    assert guard.caution > 0.0
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return Problem(schedule_dag("1f1b", 8, 12), read_profile(PROFILE), 83.64)
+
+
+class TestPlantedHostWork:
+    """A pipeline whose host has other work between instructions: its slack hides that, and a plan spends the slack."""
+
+    @staticmethod
+    def time_s(problem, frequency_mhz, iteration, host_s):
+        """Return how long an iteration takes with work of the host before every fourth instruction or so."""
+        times_s, _ = instruction_points(problem, frequency_mhz)
+        chance = np.random.default_rng(iteration)
+        return problem.dag.makespan(times_s + host_s * (chance.random(times_s.size) < 0.25))
+
+    @pytest.mark.parametrize("host_s", [0.02, 0.1])
+    def test_the_plan_is_left_until_the_baseline_s_pace_is_back(self, problem, host_s):
+        highest = at_highest(problem).clocks_of(problem.dag.instructions)
+        baseline_s = np.median([self.time_s(problem, highest, -i % 997, host_s) for i in range(1, 9)])
+        traced = replace(problem, dag=with_tail(problem.dag, baseline_s - at_highest(problem).time_s))
+        frontier = solve(traced)
+        plan = frontier.plan(frontier.t_min_s)
+        planned = plan.clocks_of(problem.dag.instructions)
+        supported = tuple(sorted(set(highest.tolist() + planned.tolist()), reverse=True))
+        guard, took_s = ThroughputGuard(max_slowdown=1.02), []
+        for iteration in range(42):
+            mhz = np.array([cautious_mhz(one, supported, guard.caution) for one in planned.tolist()])
+            nearest = [
+                min((p.frequency_mhz for p in problem.profile.curve(problem.keys[row])), key=lambda at: abs(at - one))
+                for row, one in zip(problem.curve_of, mhz, strict=True)
+            ]
+            took_s.append(self.time_s(problem, np.array(nearest), 1000 + iteration, host_s))
+            guard.watch(took_s[-1], plan.time_s, at_highest(traced).time_s)
+        assert np.median(took_s[:12]) > 1.02 * plan.time_s, "the fault: the plan is not kept"
+        assert np.median(took_s[30:]) <= 1.02 * baseline_s

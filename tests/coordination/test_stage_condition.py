@@ -31,6 +31,12 @@ def test_slowdown_is_the_median_ratio_so_one_hiccup_does_not_count():
     )
 
 
+@pytest.mark.parametrize(("factor", "told"), [(0.7, 1.0), (1.3, 1.0), (1.6, 1.6)])
+def test_what_differing_micro_batches_do_by_chance_is_no_slowdown(factor, told):
+    assert health(ran(factor), EXPECTED_S, 0, spread=0.2).slowdown == pytest.approx(told)
+    assert health(ran(factor), EXPECTED_S, 0).slowdown == pytest.approx(factor)
+
+
 def test_a_ceiling_is_told_from_a_factor_by_the_instructions_below_it():
     found = health(ran(held_mhz=1080), EXPECTED_S, held_mhz=1080)
     assert found.ceiling_mhz == 1080

@@ -7,10 +7,21 @@ import pytest
 
 from perseus_ds.frontier import Problem
 from perseus_ds.frontier.late_moves import Terms, _around, _best_moves, _take, hasten, save
-from perseus_ds.frontier.lateness import neighbours_of, no_blame, run_late
+from perseus_ds.frontier.lateness import Draws, neighbours_of, no_blame, run_late
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint
+
+
+def ran(nodes, clock, draws, blame):
+    """Return mean time and energy."""
+    return run_late(nodes, clock, draws, blame)[:2]
+
+
+def even(late_s) -> Draws:
+    """Return draws of micro-batches that are alike."""
+    return Draws(np.array(late_s), np.ones_like(late_s))
+
 
 # One stage: every instruction is always critical, so a move changes exactly what the blame says.
 LATE_S = 0.002
@@ -26,7 +37,7 @@ def alone():
     }
     profile = Profile(curves, "made up", request_stall_s=0.003)
     nodes = neighbours_of(Problem(schedule_dag("1f1b", 1, 3), profile, 50.0))
-    return nodes, np.array([[LATE_S] * 6, [-LATE_S] * 6])
+    return nodes, even([[LATE_S] * 6, [-LATE_S] * 6])
 
 
 def terms(limit_s: float, dearest_w: float = np.inf, waiting_w: float = 50.0) -> Terms:
@@ -34,11 +45,11 @@ def terms(limit_s: float, dearest_w: float = np.inf, waiting_w: float = 50.0) ->
 
 
 def test_a_move_changes_time_and_energy_as_it_is_said_to(alone):
-    nodes, late_s = alone
+    nodes, draws = alone
     chance = np.random.default_rng(3)
     for _ in range(5):
         clock, blame = chance.integers(0, 4, 6), no_blame(6)
-        before = run_late(nodes, clock, late_s, blame)
+        before = ran(nodes, clock, draws, blame)
         for node in range(6):
             for other in range(4):
                 said = np.subtract(
@@ -47,7 +58,7 @@ def test_a_move_changes_time_and_energy_as_it_is_said_to(alone):
                 )
                 moved = clock.copy()
                 moved[node] = other
-                assert said == pytest.approx(np.subtract(run_late(nodes, moved, late_s, no_blame(6)), before))
+                assert said == pytest.approx(np.subtract(ran(nodes, moved, draws, no_blame(6)), before))
 
 
 def test_a_move_knows_which_clock_can_be_asked_for_early_enough():
@@ -55,23 +66,23 @@ def test_a_move_knows_which_clock_can_be_asked_for_early_enough():
     curves = {CurveKey(0, kind): points for kind in (Kind.FORWARD, Kind.BACKWARD)}
     profile = Profile(curves, "made up", switch_latency_s={1400: 0.02, 1200: 0.06, 1000: 0.15})
     nodes = neighbours_of(Problem(schedule_dag("1f1b", 1, 3), profile, 0.0))
-    chance, punctual = np.random.default_rng(3), np.zeros((1, 6))
+    chance, punctual = np.random.default_rng(3), even(np.zeros((1, 6)))
     for _ in range(20):
         clock, blame = chance.integers(0, 3, 6), no_blame(6)
-        before_s, _ = run_late(nodes, clock, punctual, blame)
+        before_s, _ = ran(nodes, clock, punctual, blame)
         for node, other in np.ndindex(6, 3):
             then_s, now_s = (_around(nodes, clock, blame, terms(1.0), node, one)[0] for one in (other, clock[node]))
             moved = clock.copy()
             moved[node] = other
-            after_s, _ = run_late(nodes, moved, punctual, no_blame(6))
+            after_s, _ = ran(nodes, moved, punctual, no_blame(6))
             # A longer instruction also moves the next one's begin: a second-order effect.
             assert then_s - now_s == pytest.approx(after_s - before_s, abs=0.01)
 
 
 def test_the_best_move_wins_most_time_per_joule_or_most_joules_per_second(alone):
-    nodes, late_s = alone
+    nodes, draws = alone
     clock, blame, waiting_w = np.array([2, 1, 1, 3, 0, 2]), no_blame(6), 50.0
-    time_s, energy_j = run_late(nodes, clock, late_s, blame)
+    time_s, energy_j = ran(nodes, clock, draws, blame)
     for faster in (True, False):
         to, change_s, cost_j = _best_moves(nodes, clock, blame, terms(1.0), faster)
         for node in range(6):
@@ -79,7 +90,7 @@ def test_the_best_move_wins_most_time_per_joule_or_most_joules_per_second(alone)
             for other in set(range(4)) - {int(clock[node])}:
                 moved = clock.copy()
                 moved[node] = other
-                then_s, then_j = run_late(nodes, moved, late_s, no_blame(6))
+                then_s, then_j = ran(nodes, moved, draws, no_blame(6))
                 wins_s, costs_j = time_s - then_s, then_j - energy_j + waiting_w * (then_s - time_s)
                 if faster and other > clock[node]:
                     values[other] = wins_s / max(costs_j, 1e-4)
@@ -111,21 +122,21 @@ def test_moves_are_made_cheapest_first_and_never_two_beside_each_other(alone):
 
 @pytest.mark.parametrize(("dearest", "moves"), [(1.3, True), (0.7, False)])
 def test_a_late_plan_gets_faster_unless_a_second_is_too_dear(alone, dearest, moves):
-    nodes, late_s = alone[0]._replace(stall_s=0.0), alone[1]
+    nodes, draws = alone[0]._replace(stall_s=0.0), alone[1]
     clock, blame = np.full(6, 2), no_blame(6)
-    time_s, energy_j = run_late(nodes, clock, late_s, blame)
-    then_s, then_j = run_late(nodes, np.full(6, 3), late_s, blame)
+    time_s, energy_j = ran(nodes, clock, draws, blame)
+    then_s, then_j = ran(nodes, np.full(6, 3), draws, blame)
     waiting_w = 0.7 * (then_j - energy_j) / (time_s - then_s)
     costs_w = (then_j - energy_j) / (time_s - then_s) - waiting_w
-    hasten(nodes, clock, late_s, terms(then_s * 1.0001, dearest * costs_w, waiting_w))
-    assert run_late(nodes, clock, late_s, blame)[0] == pytest.approx(then_s if moves else time_s)
+    hasten(nodes, clock, draws, terms(then_s * 1.0001, dearest * costs_w, waiting_w))
+    assert ran(nodes, clock, draws, blame)[0] == pytest.approx(then_s if moves else time_s)
 
 
 def test_time_that_is_left_is_spent_on_lower_clocks(alone):
-    nodes, late_s = alone
+    nodes, draws = alone
     clock, blame = np.full(6, 3), no_blame(6)
-    time_s, energy_j = run_late(nodes, clock, late_s, blame)
-    save(nodes, clock, late_s, terms(1.1 * time_s))
-    then_s, then_j = run_late(nodes, clock, late_s, blame)
+    time_s, energy_j = ran(nodes, clock, draws, blame)
+    save(nodes, clock, draws, terms(1.1 * time_s))
+    then_s, then_j = ran(nodes, clock, draws, blame)
     assert 1.05 * time_s < then_s <= 1.1 * time_s
     assert then_j + 50.0 * then_s < energy_j + 50.0 * time_s

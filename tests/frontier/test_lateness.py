@@ -9,9 +9,10 @@ import pytest
 
 from perseus_ds.frontier import Plan, Problem, evaluate, solve
 from perseus_ds.frontier.lateness import (
-    deviations,
+    Draws,
+    drawn,
     evaluate_late,
-    is_punctual,
+    is_certain,
     neighbours_of,
     no_blame,
     run_late,
@@ -32,7 +33,8 @@ ONE_STAGE = Problem(
 def ran(problem: Problem, clocks_mhz: list[int], late_s: list[list[float]]) -> tuple[float, float]:
     nodes = neighbours_of(problem)
     clock = np.searchsorted(nodes.clocks_mhz, clocks_mhz)
-    return run_late(nodes, clock, np.array(late_s), no_blame(len(clocks_mhz)))
+    draws = Draws(np.array(late_s), np.ones_like(late_s))
+    return run_late(nodes, clock, draws, no_blame(len(clocks_mhz)))[:2]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_blame_goes_to_who_is_on_the_critical_path():
     )
     nodes, blame = neighbours_of(problem), no_blame(8)
     clock = np.full(8, 1)
-    run_late(nodes, clock, np.zeros((2, 8)), blame)
+    run_late(nodes, clock, Draws(np.zeros((2, 8)), np.ones((2, 8))), blame)
     on_path = {problem.dag.instructions[node].label for node in np.flatnonzero(blame.critical)}
     assert blame.critical.sum() == pytest.approx(6)
     assert len(on_path) == 6
@@ -88,13 +90,13 @@ def test_blame_goes_to_who_is_on_the_critical_path():
 
 def test_draws_come_with_their_opposites_and_have_the_jitter_asked_for(gpt3: Problem):
     count = len(gpt3.dag.instructions)
-    late_s = deviations(gpt3, 0.01, 32, seed=3)
+    late_s = drawn(gpt3, 0.01, 32, seed=3).late_s
     assert late_s.shape == (32, count)
     assert late_s.mean() == pytest.approx(0.0, abs=1e-12)
     assert late_s.std() == pytest.approx(0.01, rel=0.05)
-    np.testing.assert_array_equal(late_s, deviations(gpt3, 0.01, 32, seed=3))
+    np.testing.assert_array_equal(late_s, drawn(gpt3, 0.01, 32, seed=3).late_s)
     with pytest.raises(PerseusError, match="switch jitter"):
-        deviations(gpt3, -0.01, 2, seed=0)
+        drawn(gpt3, -0.01, 2, seed=0)
 
 
 def test_a_clock_that_comes_after_its_instruction_holds_the_next_ones_up():
@@ -133,12 +135,12 @@ def test_a_clock_that_cannot_be_asked_for_early_enough_comes_late_every_time(lat
 
 def test_a_tail_comes_on_top_of_the_jitter(gpt3: Problem):
     long = replace(gpt3, profile=replace(gpt3.profile, switch_tail_share=0.05, switch_tail_s=0.15))
-    jitter_s, late_s = deviations(gpt3, 0.01, 64, seed=3), deviations(long, 0.01, 64, seed=3)
+    jitter_s, late_s = (drawn(one, 0.01, 64, seed=3).late_s for one in (gpt3, long))
     added_s = (late_s - jitter_s)[late_s != jitter_s]
     assert added_s.size / late_s.size == pytest.approx(0.05, rel=0.1)
     assert added_s.mean() == pytest.approx(0.15, rel=0.1)
-    assert is_punctual(gpt3, 0.0)
-    assert not is_punctual(long, 0.0)
+    assert is_certain(gpt3, 0.0)
+    assert not is_certain(long, 0.0)
 
 
 def test_expected_figures_come_with_the_plan(gpt3: Problem):

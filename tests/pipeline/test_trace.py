@@ -1,6 +1,7 @@
 """Traces on their way to ``trace.json`` and back."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -44,3 +45,9 @@ def test_only_joint_instructions_name_their_backward() -> None:
 
 def test_a_duration_is_from_begin_to_end() -> None:
     assert [timed.duration_s for timed in TRACE.operations] == pytest.approx([0.125, 0.125, 0.25, 0.125])
+
+
+def test_sizes_of_micro_batches_are_kept_and_there_are_none_where_these_are_alike() -> None:
+    uneven = replace(TRACE, sizes=((1.25, 0.75), (0.5, 1.5)))
+    assert StageTrace.from_json(json.loads(json.dumps(uneven.to_json()))) == uneven
+    assert "sizes" not in TRACE.to_json()

@@ -39,6 +39,8 @@ class TruePipeline:
     switch_latency_s: float = 0.010
     time_noise: float = 0.005
     tail_s: float = 0.030
+    size_spread: float = 0.0
+    """Relative standard deviation of the micro-batches' sizes, drawn anew for each iteration."""
     seed: int = 0
     now_s: float = 1000.0
     spans: list[list[Span]] = field(default_factory=list)
@@ -55,6 +57,7 @@ class TruePipeline:
         self.power = [([self.now_s], [self.waiting_w(self.highest_mhz)]) for _ in range(self.stages)]
         self.clock = [(self.highest_mhz, 0, -1.0) for _ in range(self.stages)]
         self.begin_s = self.now_s
+        self.iterations = 0
 
     def waiting_w(self, mhz: int) -> float:
         """Return what a GPU draws that waits at a clock: communication kernels spin at it."""
@@ -67,6 +70,10 @@ class TruePipeline:
     def run(self, frequencies: list[tuple[int, ...]]) -> float:
         """Run one iteration; return its time."""
         begin = self.begin_s = self.now_s + self.rng.uniform(0.001, 0.003)
+        self.iterations += 1
+        self.sizes = np.ones(self.microbatches)
+        if self.size_spread:
+            self.sizes = self.rng.gamma(self.size_spread**-2, self.size_spread**2, self.microbatches)
         done: dict[tuple[int, Kind, int], float] = {}
         free = [begin] * self.stages
         at = [0] * self.stages
@@ -78,14 +85,14 @@ class TruePipeline:
                     if 0 <= needs[0] < self.stages and needs not in done:
                         break
                     ready = max(free[s], done.get(needs, begin) + 0.0005)
-                    free[s] = self._work(s, kind, ready, free[s], frequencies[s][at[s]])
+                    free[s] = self._work(s, kind, m, ready, free[s], frequencies[s][at[s]])
                     done[s, kind, m] = free[s]
                     at[s] += 1
         end = max(free) + self.tail_s
         elapsed, self.now_s = end - self.now_s, end
         return elapsed
 
-    def _work(self, stage: int, kind: Kind, begin: float, asked_at: float, mhz: int) -> float:
+    def _work(self, stage: int, kind: Kind, m: int, begin: float, asked_at: float, mhz: int) -> float:
         """Run one instruction, whose clock was asked for at the end of the one before; return its end."""
         key = CurveKey(stage, kind)
         old, new, change = self.clock[stage]
@@ -95,7 +102,7 @@ class TruePipeline:
         self.clock[stage] = (old, new, change)
         slow = self.rng.normal(1.0, self.time_noise)
         edges, levels = self.power[stage]
-        now, left = begin, 1.0
+        now, left = begin, float(self.sizes[m])
         if new and edges[-1] <= change < begin:
             edges.append(change)
             levels.append(self.waiting_w(new))
@@ -112,7 +119,8 @@ class TruePipeline:
             now += left * time_s * slow
         edges.append(now)
         levels.append(self.waiting_w(new if new and now >= change else old))
-        self.spans[stage].append(Span(begin, now, key, mhz, asked_at if changes else -np.inf))
+        asked_s = asked_at if changes else -np.inf
+        self.spans[stage].append(Span(begin, now, key, mhz, asked_s, batch=(self.iterations, m)))
         return now
 
     def samples(

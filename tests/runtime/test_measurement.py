@@ -64,6 +64,15 @@ def test_a_trace_is_the_median_of_iterations_that_ran_the_same():
     assert [timed.operation for timed in instructions_of(iterations[0])] == [FORWARD, BACKWARD]
 
 
+@pytest.mark.parametrize(("slows", "differ"), [((1.0, 1.2, 0.8, 1.3, 0.7), True), ((1.0, 1.01, 0.99, 1.0, 3.0), False)])
+def test_a_trace_tells_how_micro_batches_differ_where_they_do(slows, differ):
+    iterations = [recorded(10.0 * i, FORWARD, BACKWARD, slow=slow, iteration=i) for i, slow in enumerate(slows)]
+    trace = measured(*iterations).trace(range(5), stage=1, pipeline=0)
+    assert trace.sizes == (tuple((pytest.approx(slow), pytest.approx(slow)) for slow in slows) if differ else ())
+    few = measured(*iterations[:3]).trace(range(3), stage=1, pipeline=0)
+    assert few.sizes == (), "too few tell nothing"
+
+
 def test_an_evaluation_between_two_iterations_is_work_that_does_not_count():
     measurements = measured(recorded(0.0, FORWARD, iteration=0), recorded(100.0, FORWARD, iteration=1))
     measurements.recorded(recorded(300.0, FORWARD, iteration=2))

@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 
 from perseus_ds.config import FaultConfig, SimulatorConfig, ThrottleConfig
@@ -234,3 +235,25 @@ def test_half_a_backward_takes_half_of_it_and_a_joint_pass_both(make):
     for at in range(2):  # seconds, joules
         assert first(Kind.INPUT_GRADIENT)[at] == first(Kind.WEIGHT_GRADIENT)[at] == pytest.approx(backward[at] / 2)
         assert first(Kind.FORWARD_BACKWARD, 0, 0)[at] == pytest.approx(forward[at] + backward[at])
+
+
+def test_a_micro_batch_is_as_large_on_all_stages_and_another_one_in_the_next_iteration(make):
+    config = A100.model_copy(update={"microbatch_spread": 0.2})
+
+    def sizes(**place):
+        simulation = make(config=config, **place)
+        found = []
+        for iteration in range(20):
+            simulation.iteration_begins(iteration)
+            for operation in (Operation(Kind.FORWARD, 1), Operation(Kind.BACKWARD, 1)):
+                simulation._work(operation)
+            found.append([item.size for item in items(simulation, Item.WORK)][-2:])
+        return np.array(found)
+
+    first = sizes(stage=0)
+    assert (first[:, 0] == first[:, 1]).all()
+    assert (sizes(stage=1, rank=1) == first).all()
+    assert (sizes(pipeline=1, rank=2) != first).all(), "other data"
+    assert len(np.unique(first[:, 0])) == 20
+    assert first.mean() == pytest.approx(1.0, abs=0.15)
+    assert first[:, 0].std() == pytest.approx(0.2, rel=0.5)

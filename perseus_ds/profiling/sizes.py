@@ -1,0 +1,63 @@
+"""Micro-batches of different sizes: whether they differ, and how large each one was.
+
+All instructions of a micro-batch tell its size: how much longer they took than others at the same clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perseus_ds.profiling.spans import Batch, Segment
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["microbatch_sizes", "uneven_within"]
+
+_ALIKE = 0.03  # relative standard deviation up to which micro-batches are alike
+_QUARTILE = 0.6745  # of a normal distribution, in standard deviations
+_TERMS = 4  # of 1 / clock
+_ROUNDS = 12  # each brings sizes and curves several times closer to the least squares of both
+
+
+def uneven_within(relative: NDArray[np.float64]) -> bool:
+    """Return whether times at one clock differ by more than measuring them does.
+
+    Args:
+        relative: Times, as multiples of what is usual. A late host delays many, and hastens none: the shorter ones
+            tell.
+    """
+    shorter = np.log(np.quantile(relative, (0.25, 0.5)))
+    return float(shorter[1] - shorter[0]) > _QUARTILE * _ALIKE
+
+
+def microbatch_sizes(did: Sequence[Segment]) -> dict[Batch, float]:
+    """Return the work of each micro-batch, as a multiple of the mean; empty where all are alike.
+
+    Sizes, and a polynomial of 1 / clock for each curve, are fitted together.
+
+    Args:
+        did: What the GPU did; only instructions under which the clock did not change tell.
+    """
+    told = [
+        (one.what, one.clock_mhz, one.end_s - one.begin_s, one.batch)
+        for one in did
+        if one.whole and one.batch is not None and isinstance(one.what, CurveKey)
+    ]
+    if not told:
+        return {}
+    keys, clocks_mhz, seconds, batches = zip(*told, strict=True)
+    slowness = min(clocks_mhz) / np.array(clocks_mhz)
+    names, batch = np.unique(np.array(batches), axis=0, return_inverse=True)
+    batch = batch.ravel()
+    curves = [np.flatnonzero([one == key for one in keys]) for key in dict.fromkeys(keys)]
+    terms = [slowness[mine, None] ** np.arange(min(_TERMS, len(set(slowness[mine])))) for mine in curves]
+    log_s, log_size, left = np.log(seconds), np.zeros(len(names)), np.zeros(len(told))
+    for _ in range(_ROUNDS):
+        for mine, powers in zip(curves, terms, strict=True):
+            wanted = log_s[mine] - log_size[batch[mine]]
+            left[mine] = log_s[mine] - powers @ np.linalg.lstsq(powers, wanted)[0]
+        log_size = np.bincount(batch, left) / np.bincount(batch)
+    sizes = np.exp(log_size) / np.exp(log_size).mean()
+    return dict(zip(map(tuple, names.tolist()), sizes.tolist(), strict=True)) if uneven_within(sizes) else {}
