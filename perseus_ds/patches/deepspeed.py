@@ -151,7 +151,10 @@ def _wrap_batch(original: Callable[..., Any], integration: Integration, *, train
         commands = engine._INSTRUCTION_MAP
         if not isinstance(commands, _InstructionMap):
             _hand_on_configuration(engine, listener)
-            commands = _InstructionMap(engine, integration)
+            made = integration.look(lambda: _InstructionMap(engine, integration))
+            if made is None:
+                return original(engine, *args, **kwargs)
+            commands = made
             offer_monitor(engine)
             integration.replace(engine, "_INSTRUCTION_MAP", commands)
         commands.batch_begins()

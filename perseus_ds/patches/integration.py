@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import wrapt
 from packaging.specifiers import SpecifierSet
 
-from perseus_ds.messages import PerseusError
+from perseus_ds.messages import PerseusError, one_line
 from perseus_ds.pipeline.events import Listener, Operation, Transfer
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.ranks import tells_for_all
@@ -26,6 +26,7 @@ __all__ = ["Integration", "Policy", "Target", "argument", "exchange", "instructi
 Policy = Literal["error", "warn"]
 
 _ABSENT = object()
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,23 @@ class Integration:
         if listener is not None and hooked:
             listener.unhooked()
         _warn(f"training goes on without Perseus: {error}")
+
+    def look(self, at: Callable[[], _Found]) -> _Found | None:
+        """Return what the framework's objects tell; refuse a release whose objects are other ones.
+
+        Args:
+            at: Looks at them.
+        """
+        try:
+            return at()
+        except (AssertionError, AttributeError, LookupError, TypeError) as error:
+            detail = f"{type(error).__name__}: {one_line(error)}"
+            self.refuse(
+                PerseusError(
+                    "framework-changed", framework=self.framework, detail=detail, tested=self.tested or "unmodified"
+                )
+            )
+            return None
 
     def refuse_mode(self, flag: str, reason: str) -> None:
         """Refuse a mode that hides forwards and backwards; see ``refuse``.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -115,13 +118,23 @@ def _axes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
     known = set()
     for axis, name in _AXES.items():
-        get_group = getattr(state, f"get_{name}_group", None)
-        group = get_group and get_group(check_initialized=False)
+        group = _group(getattr(state, f"get_{name}_group", None))
         ranks = tuple(torch.distributed.get_process_group_ranks(group)) if group is not None else ()
         # The experts' tensor parallelism is that of the others, unless it has a size of its own.
         if len(ranks) > 1 and ranks not in known:
             known.add(ranks)
             yield axis, ranks
+
+
+def _group(get_group: Callable[..., Any] | None) -> Any:
+    """Return a group of parallel_state; None where there is none."""
+    if get_group is None:
+        return None
+    if "check_initialized" in inspect.signature(get_group).parameters:
+        return get_group(check_initialized=False)
+    with suppress(AssertionError):
+        return get_group()
+    return None
 
 
 def _fingerprint(chunks: Sequence[Any], config: Any, seq_length: int, micro_batch_size: int) -> str:
@@ -148,6 +161,10 @@ def _plain(value: Any) -> str | None:
 
     if isinstance(value, list | tuple):
         return str([_plain(one) for one in value])
+    if isinstance(value, Mapping):
+        return str(sorted((str(key), _plain(one)) for key, one in value.items()))
+    if is_dataclass(value) and not isinstance(value, type):
+        return str([(one.name, _plain(getattr(value, one.name))) for one in fields(value)])
     if isinstance(value, str | int | float | Enum | torch.dtype):
         return str(value)
     return getattr(value, "__qualname__", None)

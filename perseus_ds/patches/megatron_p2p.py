@@ -13,7 +13,7 @@ from typing import Any
 from perseus_ds.pipeline.events import Direction, Operation, Transfer
 from perseus_ds.pipeline.kinds import Kind
 
-from .integration import Integration, exchange, reported
+from .integration import Integration, argument, exchange, reported
 from .megatron_layout import running
 
 __all__ = ["TRANSFER_ARGUMENTS", "wrap_communicate"]
@@ -37,19 +37,36 @@ def wrap_communicate(original: Callable[..., Any], integration: Integration) -> 
         original: ``p2p_communication._communicate`` or ``P2PCommunicator._communicate``.
         integration: Its listener receives the reports.
     """
-    communicate = reported(integration, original, _describe)
+    *tensors, waits = (argument(original, name) for name in TRANSFER_ARGUMENTS)
+
+    def blocks(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        found = waits(args, kwargs)
+        return found is None or found
+
+    def describe(*args: Any, **kwargs: Any) -> Operation | None:
+        carried = tuple(_carries(find(args, kwargs)) for find in tensors)
+        return _operation(carried, blocks(args, kwargs))
+
+    communicate = reported(integration, original, describe)
 
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
-        received_prev, received_next, requests = communicate(*args, **kwargs)
+        result = communicate(*args, **kwargs)
         topology = running.topology
-        if topology is not None and isinstance(requests, dict) and not kwargs.get("wait_on_reqs", True):
-            transfers = _neighbours(topology.stage, topology.stages)
-            requests = {
-                name: _Handle(request, exchange(Kind.WAIT, (transfers[name],)), integration)
-                for name, request in requests.items()
-            }
-        return received_prev, received_next, requests
+        if topology is None or blocks(args, kwargs):
+            return result
+        transfers = _neighbours(topology.stage, topology.stages)
+        match result:
+            case (received_prev, received_next, dict() as requests) if transfers.keys() >= requests.keys():
+                handles = {
+                    name: _Handle(request, exchange(Kind.WAIT, (transfers[name],)), integration)
+                    for name, request in requests.items()
+                }
+                return received_prev, received_next, handles
+            case (_, _, None | []):
+                return result
+        integration.refuse_mode("a communicator that Perseus does not know", "what it waits for has other names")
+        return result
 
     return run
 
@@ -65,16 +82,16 @@ class _Handle:
         return getattr(self._request, name)
 
 
-def _describe(*_: Any, **kwargs: Any) -> Operation | None:
+def _carries(value: Any) -> bool:
+    """Whether an argument is a tensor or True; tensors are not compared."""
+    return value is not None and value is not False
+
+
+def _operation(carried: tuple[bool, ...], blocking: bool) -> Operation | None:
     topology = running.topology
-    if topology is None:
+    if topology is None or not any(carried):
         return None
-    carried = tuple(
-        kwargs[name] is not None and kwargs[name] is not False for name in TRANSFER_ARGUMENTS[: len(_REQUESTS)]
-    )
-    if not any(carried):
-        return None
-    return _now_or_later(_communication(carried, kwargs.get("wait_on_reqs", True), topology.stage, topology.stages))
+    return _now_or_later(_communication(carried, blocking, topology.stage, topology.stages))
 
 
 def _now_or_later(operation: Operation) -> Operation | None:

@@ -7,6 +7,7 @@ signatures differ, so the hooks find arguments by name.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -46,33 +47,40 @@ _STATE_FUNCTIONS = (
 
 
 def _wrap_schedule(original: Callable[..., Any], integration: Integration) -> Callable[..., Any]:
+    signature = inspect.signature(original)
+
     @functools.wraps(original)
     def run(*args: Any, **kwargs: Any) -> Any:
-        model = kwargs["model"]
-        chunks = model if isinstance(model, list) else [model]
-        config = _model_config(chunks[0])
-        if integration.listener is not None:
-            hidden = hidden_mode(config, kwargs)
-            if hidden is not None:
-                integration.refuse_mode(*hidden)
-        listener = integration.listener
-        if listener is None:
+        if integration.listener is None:
             return original(*args, **kwargs)
-        training = not kwargs.get("forward_only", False)
-        topology = topology_of(chunks, config, kwargs["seq_length"], kwargs["micro_batch_size"], integration.framework)
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        given = call.arguments
+        chunks = given["model"] if isinstance(given["model"], list) else [given["model"]]
+        config = _model_config(chunks[0])
+        if hidden := integration.look(lambda: hidden_mode(config, given)):
+            integration.refuse_mode(*hidden)
+        topology = integration.look(
+            lambda: topology_of(chunks, config, given["seq_length"], given["micro_batch_size"], integration.framework)
+        )
+        listener = integration.listener
+        if listener is None or topology is None:
+            return original(*args, **kwargs)
+        training = not given["forward_only"]
         running.begin(topology, chunks)
-        listener.iteration_begin(topology, kwargs["num_microbatches"], training)
-        finalize = config.finalize_model_grads_func
+        listener.iteration_begin(topology, given["num_microbatches"], training)
+        finalize = getattr(config, "finalize_model_grads_func", None)
         if finalize is not None:
             config.finalize_model_grads_func = reported(integration, finalize, _reduction)
         try:
             result = original(*args, **kwargs)
         finally:
-            config.finalize_model_grads_func = finalize
+            if finalize is not None:
+                config.finalize_model_grads_func = finalize
             running.end()
         listener.iteration_end()
         if training:
-            integration.expect_passes(running.forwards, running.backwards, kwargs["num_microbatches"] * len(chunks))
+            integration.expect_passes(running.forwards, running.backwards, given["num_microbatches"] * len(chunks))
         return result
 
     return run
@@ -92,7 +100,7 @@ def _wrap_forward(original: Callable[..., Any], integration: Integration) -> Cal
         listener.operation_begin(operation)
         result = original(*args, **kwargs)
         listener.operation_end(operation)
-        running.forward_of[id(result[0])] = operation
+        running.forward_of[id(result[0] if isinstance(result, tuple) else result)] = operation
         running.forwards += 1
         return result
 
