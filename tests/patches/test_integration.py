@@ -182,6 +182,19 @@ def test_what_does_not_fit_trains_without_us_under_warn(toyframe_path, log_lines
     assert warning.startswith("training goes on without Perseus: toyframe 1.5.2 lacks what the hooks rely on")
 
 
+def test_objects_that_are_not_as_they_were_are_one_line_and_no_crash(toyframe_path, log_lines) -> None:
+    integration = integrate()
+    integration.install(Spy())
+    import_toyframe()
+    assert integration.look(lambda: 7) == 7
+    with pytest.raises(PerseusError, match=r"toyframe 1.5.2 lacks .*: AttributeError: 'tuple' object has no attribute"):
+        integration.look(lambda: ().engine)
+    integration.install(Spy(), "warn")
+    assert integration.look(lambda: ().engine) is None
+    assert integration.listener is None
+    assert "training goes on without Perseus" in log_lines.messages[-1]
+
+
 @pytest.mark.parametrize(
     ("package", "version", "import_line", "lacks"),
     [

@@ -49,6 +49,15 @@ def test_a_setting_of_a_release_to_come_changes_it() -> None:
     assert fingerprint(changed) != fingerprint()
 
 
+def test_settings_within_settings_change_it() -> None:
+    found = {fingerprint()}
+    for recipe in ({"linear": "fp8"}, {"linear": "fp4"}, replace(CONFIG, num_layers=4), replace(CONFIG, num_layers=6)):
+        changed = replace(CONFIG)
+        changed.quant_recipe = recipe
+        found.add(fingerprint(changed))
+    assert len(found) == 5
+
+
 def test_shapes_and_the_reduction_s_settings_change_it() -> None:
     from megatron.core.distributed import DistributedDataParallelConfig
 
