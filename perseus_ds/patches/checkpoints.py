@@ -8,7 +8,8 @@ from typing import Any
 
 from perseus_ds.pipeline.events import Listener
 
-from .integration import Integration, Target, argument
+from .integration import Integration, argument
+from .target import Target
 
 __all__ = ["loading", "saving"]
 

@@ -15,8 +15,9 @@ from perseus_ds.pipeline.events import Direction, Listener, Operation, Topology,
 from perseus_ds.pipeline.kinds import Kind
 
 from .checkpoints import loading, saving
-from .integration import Integration, Target, exchange, instruction, reported
+from .integration import Integration, exchange, instruction, reported
 from .monitors import offer_monitor
+from .target import Target
 
 __all__ = ["DEEPSPEED"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import logging
 import sys
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
 import wrapt
@@ -21,66 +19,14 @@ from perseus_ds.pipeline.events import Listener, Operation, Transfer
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.ranks import tells_for_all
 
-__all__ = ["Integration", "Policy", "Target", "argument", "exchange", "instruction", "reported"]
+from .target import Target
+
+__all__ = ["Integration", "Policy", "argument", "exchange", "instruction", "reported"]
 
 Policy = Literal["error", "warn"]
 
 _ABSENT = object()
 _Found = TypeVar("_Found")
-
-
-@dataclass(frozen=True)
-class Target:
-    """One framework attribute that the hooks rely on.
-
-    Attributes:
-        module: Name of its module.
-        path: Its path within the module, such as ``"PipelineEngine.train_batch"``.
-        parameters: Parameters that it must have.
-        calls: Global functions that it must look up by name whenever it calls them, so that replacing them works.
-        wrap: Makes the replacement from the original; None: the attribute must exist and stays.
-    """
-
-    module: str
-    path: str
-    parameters: tuple[str, ...] = ()
-    wrap: Callable[[Any, Integration], Any] | None = None
-    calls: tuple[str, ...] = ()
-
-    def holder(self) -> Any:
-        """Return the module or class that holds the attribute.
-
-        Raises:
-            AttributeError: There is none.
-        """
-        *parents, _ = self.path.split(".")
-        return functools.reduce(getattr, parents, importlib.import_module(self.module))
-
-    def exists(self) -> bool:
-        """Return whether the framework has it."""
-        try:
-            return hasattr(self.holder(), self.name)
-        except (AttributeError, ImportError):
-            return False
-
-    def misfit(self) -> str | None:
-        """Return what is wrong with the target in this framework; None: it fits."""
-        where = f"{self.module}.{self.path}"
-        if not self.exists():
-            return f"{where} is missing"
-        if not self.parameters and not self.calls:
-            return None
-        found = getattr(self.holder(), self.name)
-        missing = [name for name in self.parameters if name not in inspect.signature(found).parameters]
-        if missing:
-            return f"{where} has no parameter '{missing[0]}'"
-        uncalled = [name for name in self.calls if name not in _global_names(inspect.unwrap(found).__code__)]
-        return f"{where} does not call '{uncalled[0]}' by its name" if uncalled else None
-
-    @property
-    def name(self) -> str:
-        """Name of the attribute within its holder."""
-        return self.path.rpartition(".")[2]
 
 
 class _Patch:
@@ -148,9 +94,7 @@ class Integration:
         """
         for target in self.targets():
             if detail := target.misfit():
-                raise PerseusError(
-                    "framework-changed", framework=self.framework, detail=detail, tested=self.tested or "unmodified"
-                )
+                raise self._changed(detail)
 
     def untested(self) -> PerseusError | None:
         """Return the remark on a version that no test has seen; None: the tests have seen it."""
@@ -209,12 +153,7 @@ class Integration:
         try:
             return at()
         except (AssertionError, AttributeError, LookupError, TypeError) as error:
-            detail = f"{type(error).__name__}: {one_line(error)}"
-            self.refuse(
-                PerseusError(
-                    "framework-changed", framework=self.framework, detail=detail, tested=self.tested or "unmodified"
-                )
-            )
+            self.refuse(self._changed(f"{type(error).__name__}: {one_line(error)}"))
             return None
 
     def refuse_mode(self, flag: str, reason: str) -> None:
@@ -231,6 +170,10 @@ class Integration:
         if (forwards, backwards) != (expected, expected):
             seen = f"{forwards} forwards and {backwards} backwards were seen, of {expected} each"
             self.refuse_mode("a mode that Perseus does not know", seen)
+
+    def _changed(self, detail: str) -> PerseusError:
+        tested = self.tested or "unmodified"
+        return PerseusError("framework-changed", framework=self.framework, detail=detail, tested=tested)
 
     @property
     def _version(self) -> str:
@@ -301,12 +244,6 @@ def instruction(kind: Kind, microbatch: int, chunk: int) -> Operation:
 def exchange(kind: Kind, transfers: tuple[Transfer, ...]) -> Operation:
     """Return the cached communication with these transfers."""
     return Operation(kind, transfers=transfers)
-
-
-def _global_names(code: CodeType) -> set[str]:
-    """Return the global names and attributes that a function and the functions within it use."""
-    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-    return set(code.co_names).union(*map(_global_names, inner))
 
 
 def _warn(text: str) -> None:

@@ -7,7 +7,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from .integration import Integration, Target
+from .integration import Integration
+from .target import Target
 
 __all__ = ["MEGATRON_ARGUMENTS"]
 

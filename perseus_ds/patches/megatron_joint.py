@@ -15,8 +15,9 @@ from typing import Any
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 
-from .integration import Integration, Target, instruction
+from .integration import Integration, instruction
 from .megatron_layout import running
+from .target import Target
 
 __all__ = ["joint_targets"]
 

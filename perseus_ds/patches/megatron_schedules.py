@@ -15,11 +15,12 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 
 from .checkpoints import loading, saving
-from .integration import Integration, Target, argument, instruction, reported
+from .integration import Integration, argument, instruction, reported
 from .megatron_joint import joint_targets
 from .megatron_layout import running, topology_of
 from .megatron_modes import hidden_mode
 from .megatron_p2p import TRANSFER_ARGUMENTS, wrap_communicate
+from .target import Target
 
 __all__ = ["MEGATRON"]
 

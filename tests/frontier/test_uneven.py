@@ -46,7 +46,9 @@ def traced(profile: Profile, dag) -> list[StageTrace]:
     for stage, order in enumerate(dag.program_order):
         now_s, operations = 0.0, []
         for node in order:
-            operations.append(TimedOperation(dag.instructions[node].operation, now_s, now_s + float(at_highest_s[node]), 1410))
+            operations.append(
+                TimedOperation(dag.instructions[node].operation, now_s, now_s + float(at_highest_s[node]), 1410)
+            )
             now_s = operations[-1].end_s
         microbatch = [one.operation.microbatch for one in operations]
         seen = tuple(map(tuple, sizes(7, ITERATIONS)[:, microbatch].tolist()))

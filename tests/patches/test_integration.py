@@ -10,7 +10,8 @@ import pytest
 from hook_spy import Spy
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.patches.integration import Integration, Target, instruction, reported
+from perseus_ds.patches.integration import Integration, instruction, reported
+from perseus_ds.patches.target import Target
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.kinds import Kind
 
