@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 from perseus_ds.config import Config
@@ -222,4 +222,7 @@ def _check(traces: Sequence[StageTrace]) -> None:
             raise ValueError(f"stage {trace.stage} has no instruction")
         if not all(isfinite(timed.end_s) and 0.0 <= timed.begin_s <= timed.end_s for timed in trace.operations):
             raise ValueError(f"stage {trace.stage} has an operation that ends before it begins")
+        count = len(trace.instructions)
+        if not all(len(row) == count and all(0.0 < size < inf for size in row) for row in trace.sizes):
+            raise ValueError(f"stage {trace.stage} has micro-batches of no size")
     dag_from_traces(traces)

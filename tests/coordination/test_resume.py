@@ -259,13 +259,18 @@ def without_a_time(rows):
     return [first, *others]
 
 
+def with_a_size_of_too_few(rows):
+    (first, *others) = rows
+    return [{**first, "sizes": [[1.0]]}, *others]
+
+
 def test_a_trace_that_any_user_may_have_written_is_told_of_and_made_anew(earlier, log_lines):
     (earlier / "trace.json").chmod(0o666)
     assert look(earlier, depends=(DEPENDS,))[0].known is Resumable.PROFILE
     assert ["any user of this host may write it" in line for line in log_lines.messages] == [True]
 
 
-@pytest.mark.parametrize("spoil", [without_instructions, without_a_transfer, without_a_time])
+@pytest.mark.parametrize("spoil", [without_instructions, without_a_transfer, without_a_time, with_a_size_of_too_few])
 def test_a_trace_that_lost_something_is_told_of_and_made_anew(earlier, log_lines, spoil):
     file = earlier / "trace.json"
     file.write_text(json.dumps(spoil(json.loads(file.read_text()))))
