@@ -40,8 +40,13 @@ class Uneven:
         """Relative standard deviation of an instruction's time at one clock."""
         return float(np.sqrt(self.sizes.var(axis=0).mean()))
 
-    def drawn(self, instructions: Sequence[Instruction], curve_of: NDArray[np.int64], chance: np.random.Generator,
-              samples: int) -> FloatArray:  # fmt: skip
+    def drawn(
+        self,
+        instructions: Sequence[Instruction],
+        curve_of: NDArray[np.int64],
+        chance: np.random.Generator,
+        samples: int,
+    ) -> FloatArray:
         """Draw iterations of such micro-batches, shape (samples, instructions).
 
         Args:

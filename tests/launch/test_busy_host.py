@@ -21,7 +21,8 @@ def test_the_guard_ends_within_the_allowed_slowdown_of_the_baseline(tmp_path) ->
     simulator = {"stages": [4, 5, 6, 7], "time_scale": 0.15}
     config = write_config(tmp_path, baseline_iterations=12, profiling={"max_iterations": 10}, simulator=simulator)
     command = ["-m", "perseus_ds", "run", BUSY_HOST, MEGATRON, "--perseus", config, "--steps", 140]
-    done = by_hand(4, *command, BUSY_HOST="0.2 0.012")
+    frontier = tmp_path / "run" / "frontier.json"
+    done = by_hand(4, *command, BUSY_HOST="0.2 0.012", WAIT_FOR=str(frontier))
     assert done.returncode == 0, done.stdout
     rows = json.loads((tmp_path / "run" / "iterations.json").read_text())
     baseline_s = median(row["iteration_time_s"] for row in rows if row["phase"] == "baseline")
