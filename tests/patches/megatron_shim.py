@@ -21,6 +21,7 @@ def _zeros_on_cpu(*args, **kwargs):
 
 torch.cuda.current_device = lambda: "cpu"
 torch.cuda.synchronize = lambda *args, **kwargs: None
+torch.cuda.is_current_stream_capturing = lambda: False
 torch.Tensor.cuda = lambda self, *args, **kwargs: self
 torch.zeros = _zeros_on_cpu
 
