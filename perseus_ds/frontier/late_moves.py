@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from perseus_ds.frontier.lateness import no_blame, run_late
+from perseus_ds.frontier.late_runs import no_blame, run_late
 
 __all__ = ["Terms", "hasten", "save"]
 
 _ROUNDS = 30
 _SHARE = 0.5  # of the lateness, or of the time left, that one round may take
+_UNSEEN = 1 / 64  # of the draws, in which an instruction may be critical although it was not in any
 
 
 class Terms(NamedTuple):
@@ -40,20 +41,23 @@ class Terms(NamedTuple):
 def hasten(nodes, clock, draws, terms):
     """Change clocks until the expected time is within the limit, or a second is too dear; ``clock`` is changed."""
     blame, before = no_blame(clock.size), clock.copy()
-    before_s, before_j = np.inf, -np.inf
+    before_s, before_j, share = np.inf, -np.inf, _SHARE
     for _ in range(_ROUNDS):
         expected_s, effective_j, _ = run_late(nodes, clock, draws, blame)
         energy_j = effective_j + terms.waiting_w * expected_s
         if energy_j - before_j > terms.dearest_w * (before_s - expected_s):
             clock[:] = before
-            return
+            share /= 4
+            if share < 0.1 * _SHARE:
+                return
+            continue
         if expected_s <= terms.limit_s:
             return
         before[:], before_s, before_j = clock, expected_s, energy_j
         to, change_s, cost_j = _best_moves(nodes, clock, blame, terms, True)
         price_w = np.where(to >= 0, cost_j / np.maximum(-change_s, 1e-12), np.inf)
         price_w[price_w > terms.dearest_w] = np.inf
-        if _take(nodes, clock, to, -change_s, price_w, _SHARE * (expected_s - terms.limit_s), False) == 0:
+        if _take(nodes, clock, to, -change_s, price_w, share * (expected_s - terms.limit_s), False) == 0:
             return
 
 
@@ -99,21 +103,23 @@ def _take(nodes, clock, to, size_s, price, most_s, fitting):
 @njit(cache=True, nogil=True)
 def _best_moves(nodes, clock, blame, terms, faster):
     """Return each instruction's best other clock, -1 for none, and what it changes in time and energy."""
-    count = clock.size
+    count, clocks = clock.size, nodes.clocks_mhz.size
     to = np.full(count, -1, dtype=np.int64)
     change_s, cost_j = np.zeros(count), np.zeros(count)
+    then_s, then_j = np.zeros(clocks), np.zeros(clocks)
     for node in range(count):
-        best = 0.0
-        now_s, now_j = _around(nodes, clock, blame, terms, node, clock[node])
-        for other in range(nodes.clocks_mhz.size):
-            if other == clock[node] or not nodes.allowed[nodes.row[node], other]:
+        if faster and blame.critical[node] + blame.late_s[nodes.after[node]] + blame.early_s[nodes.before[node]] == 0.0:
+            continue  # nobody waits for it
+        best, now, times = 0.0, clock[node], nodes.option_s[nodes.row[node]]
+        _around(nodes, clock, blame, terms, node, then_s, then_j)
+        # A lower clock like a neighbour's spares a stall, but makes other paths critical: no gradient tells.
+        for other in range(now + 1 if faster else 0, clocks):
+            if other == now or not nodes.allowed[nodes.row[node], other]:
                 continue
-            # A lower clock like a neighbour's spares a stall, but makes other paths critical: no gradient tells.
-            if faster and other < clock[node]:
-                continue
-            then_s, then_j = _around(nodes, clock, blame, terms, node, other)
-            time_s = then_s - now_s
-            energy_j = then_j - now_j + terms.waiting_w * time_s
+            time_s = then_s[other] - then_s[now]
+            if not faster:
+                time_s = max(time_s, _UNSEEN * (times[other] - times[now]))
+            energy_j = then_j[other] - then_j[now] + terms.waiting_w * time_s
             if faster:
                 value = -time_s / max(energy_j, 1e-4) if time_s < -1e-9 else 0.0
             else:
@@ -125,43 +131,50 @@ def _best_moves(nodes, clock, blame, terms, faster):
 
 
 @njit(cache=True, nogil=True)
-def _around(nodes, clock, blame, terms, node, own):
-    """Return what an instruction's clock adds to expected time and energy, with its neighbours'."""
+def _around(nodes, clock, blame, terms, node, then_s, then_j):
+    """Write what each clock of an instruction would add to expected time and energy, with its neighbours'."""
     before, after = nodes.before[node], nodes.after[node]
-    old, new = clock[before], clock[after]
+    old, new, mean_late_s = clock[before], clock[after], terms.mean_late_s
+    ahead_s, after_ahead_s = blame.ahead_s[node], blame.ahead_s[after]
+    critical, critical_before, critical_after = blame.critical[node], blame.critical[before], blame.critical[after]
+    late_s, late_after_s = blame.late_s[node], blame.late_s[after]
+    early_s, early_before_s = blame.early_s[node], blame.early_s[before]
     times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
-    held_s = _held_s(nodes, blame.ahead_s[node], node, own, old)
-    time_s = (
-        blame.critical[node] * times[own]
-        + (blame.late_s[node] + blame.critical[node] * held_s) * (1 - times[own] / times[old])
-        + blame.early_s[node] * (times[new] / times[own] - 1)
-    )
-    energy_j = energies[own] + (terms.mean_late_s + held_s) * (energies[old] - energies[own]) / times[old]
-    energy_j += terms.mean_late_s * (energies[new] - energies[own]) / times[own]
-    # An earlier request for this clock lets the next one be earlier, too.
-    sooner_s = _asked_s(nodes, blame, node, own, old) - _asked_s(nodes, blame, node, clock[node], old)
-    held_s = _held_s(nodes, blame.ahead_s[after] + sooner_s, after, new, own)
-    times, energies = nodes.option_s[nodes.row[after]], nodes.option_j[nodes.row[after]]
-    time_s += (blame.late_s[after] + blame.critical[after] * held_s) * (1 - times[new] / times[own])
-    energy_j += (terms.mean_late_s + held_s) * (energies[own] - energies[new]) / times[own]
-    times, energies = nodes.option_s[nodes.row[before]], nodes.option_j[nodes.row[before]]
-    time_s += blame.early_s[before] * (times[own] / times[old] - 1)
-    time_s += nodes.stall_s * (blame.critical[node] * (own != new) + blame.critical[before] * (own != old))
-    return time_s, energy_j + terms.mean_late_s * (energies[own] - energies[old]) / times[old]
+    last_s, last_j = nodes.option_s[nodes.row[before]], nodes.option_j[nodes.row[before]]
+    next_s, next_j = nodes.option_s[nodes.row[after]], nodes.option_j[nodes.row[after]]
+    asked_s = _asked_s(nodes, ahead_s, clock[node], old)
+    for own in range(times.size):
+        own_s, own_j = times[own], energies[own]
+        held_s = 0.0 if own == old else _held_s(nodes, ahead_s, own, times[old])
+        # An earlier request for this clock lets the next one be earlier, too.
+        sooner_s = _asked_s(nodes, ahead_s, own, old) - asked_s
+        held_after_s = 0.0 if own == new else _held_s(nodes, after_ahead_s + sooner_s, new, next_s[own])
+        then_s[own] = (
+            critical * own_s
+            + (late_s + critical * held_s) * (1 - own_s / times[old])
+            + early_s * (times[new] / own_s - 1)
+            + (late_after_s + critical_after * held_after_s) * (1 - next_s[new] / next_s[own])
+            + early_before_s * (last_s[own] / last_s[old] - 1)
+            + nodes.stall_s * (critical * (own != new) + critical_before * (own != old))
+        )
+        then_j[own] = (
+            own_j
+            + (mean_late_s + held_s) * (energies[old] - own_j) / times[old]
+            + mean_late_s * (energies[new] - own_j) / own_s
+            + (mean_late_s + held_after_s) * (next_j[own] - next_j[new]) / next_s[own]
+            + mean_late_s * (last_j[own] - last_j[old]) / last_s[old]
+        )
 
 
 @njit(cache=True, nogil=True)
-def _held_s(nodes, ahead_s, node, own, old):
+def _held_s(nodes, ahead_s, own, most_s):
     """Return for how much of its time an instruction stays at the clock before: it could be asked for no sooner."""
-    if own == old:
-        return 0.0
-    return min(max(0.0, nodes.latency_s[own] - ahead_s), nodes.option_s[nodes.row[node], old])
+    return min(max(0.0, nodes.latency_s[own] - ahead_s), most_s)
 
 
 @njit(cache=True, nogil=True)
-def _asked_s(nodes, blame, node, own, old):
+def _asked_s(nodes, ahead_s, own, old):
     """Return how long before an instruction's begin the latest request of its GPU is, if it has a clock of its own."""
-    ahead_s = blame.ahead_s[node]
     if ahead_s == np.inf:
         return 0.0
     return ahead_s if own == old else min(nodes.latency_s[own], ahead_s)

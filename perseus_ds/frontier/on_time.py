@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.frontier.late_moves import Terms, hasten, save
+from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.lateness import (
     Draws,
     Neighbours,
@@ -26,8 +27,6 @@ from perseus_ds.frontier.lateness import (
     evaluate_late,
     is_certain,
     neighbours_of,
-    no_blame,
-    run_late,
 )
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.rounding import round_durations
@@ -41,9 +40,9 @@ IntArray = NDArray[np.int64]
 
 # How late a plan may be expected, by how late the ordinary one is; both as shares of the iteration time. The rest is
 # paid for with energy.
-_TOLERANCE = ((0.0, 0.0002, 0.0075), (0.0, 0.0013, 0.0044))
-# How much of the lateness a plan for a shorter iteration makes up for, by what a second costs in mean powers: moves of
-# single instructions are the better way where it is dear.
+_TOLERANCE = ((0.0, 0.0005, 0.001, 0.003, 0.0075), (0.0, 0.002, 0.0028, 0.0028, 0.0048))
+# How much of the lateness beyond that a plan for a shorter iteration makes up for, by what a second costs in mean
+# powers: moves of single instructions are the better way where it is dear.
 _PART = ((0.5, 1.0), (1.0, 0.4))
 _DEAREST = 8.0  # times the frontier's slope, or the mean power: what a second of those moves may cost
 _DRAWS = 32
@@ -164,7 +163,7 @@ def _start(frontier: Frontier, nodes: Neighbours, t_s: float, draws: Draws, wort
     lateness_s = expected_s - problem.dag.makespan(nodes.option_s[nodes.row, clock])
     tolerance_s = t_s * float(np.interp(lateness_s / t_s, *_TOLERANCE))
     tolerance_s *= min(1.0, worth)
-    part = float(np.interp(worth, *_PART))
+    part = 1.0 if tolerance_s >= lateness_s else float(np.interp(worth, *_PART))
     target_s = frontier.clamp(t_s + part * (tolerance_s - lateness_s))
     frequencies = round_durations(problem, *frontier.solution(target_s), target_s)
     return np.searchsorted(nodes.clocks_mhz, frequencies), t_s + tolerance_s

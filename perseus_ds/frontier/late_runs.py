@@ -1,0 +1,165 @@
+"""Runs an iteration with every draw of late clocks and sizes, side by side, and says whose time it is.
+
+Time O(samples * (nodes + edges)).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["Blame", "no_blame", "run_late"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Blame(NamedTuple):
+    """Whose time the iteration time is: means over the draws, shape (instructions,).
+
+    Attributes:
+        critical: How often an instruction lies on the critical path, each time with its size.
+        late_s: How late its clock then is, beyond what latencies make of it.
+        early_s: How early the clock after it then is.
+        ahead_s: On the critical path or not: how long before its begin its clock can be asked for.
+    """
+
+    critical: FloatArray
+    late_s: FloatArray
+    early_s: FloatArray
+    ahead_s: FloatArray
+
+
+class _Runs(NamedTuple):
+    """All draws of an iteration side by side. What clocks that come late leave to the instructions after theirs.
+
+    Attributes:
+        ends_s: End of each node, shape (nodes, samples).
+        until_s: When the clock comes that an instruction ended without; 0 where it did not, shape (instructions,
+            samples).
+        clock: What it ran at instead, like ``until_s``.
+        asked_s: When the latest request so far was due; below 0 where none can be yet, like ``until_s``.
+        busy_s: Duration of the instruction at hand, shape (samples,).
+        spent_j: Effective energy of all instructions so far, shape (samples,).
+    """
+
+    ends_s: FloatArray
+    until_s: FloatArray
+    clock: IntArray
+    asked_s: FloatArray
+    busy_s: FloatArray
+    spent_j: FloatArray
+
+
+@njit(cache=True, nogil=True)
+def no_blame(count: int) -> Blame:
+    """Return arrays for ``run_late`` to write into."""
+    return Blame(np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count))
+
+
+@njit(cache=True, nogil=True)
+def run_late(nodes, clock, draws, blame):
+    """Run an iteration with every draw.
+
+    Args:
+        nodes: A ``Neighbours``.
+        clock: Index of each instruction's clock.
+        draws: A ``Draws``.
+        blame: A ``Blame``, overwritten.
+
+    Returns:
+        Mean iteration time in seconds, mean effective energy in joules, and the times' standard deviation.
+    """
+    count, samples = draws.size.shape
+    indptr, members = nodes.predecessors
+    runs = _Runs(
+        np.zeros((nodes.order.size, samples)),
+        np.zeros((count, samples)),
+        np.zeros((count, samples), dtype=np.int64),
+        np.full((count, samples), -1.0),
+        np.zeros(samples),
+        np.zeros(samples),
+    )
+    for node in nodes.order:
+        ends_s = runs.ends_s[node]
+        for edge in range(indptr[node], indptr[node + 1]):
+            tail_s = runs.ends_s[members[edge]]
+            for sample in range(samples):
+                ends_s[sample] = tail_s[sample] if tail_s[sample] > ends_s[sample] else ends_s[sample]
+        if node >= count:
+            ends_s += nodes.constant_s[node - count]
+            continue
+        blame.ahead_s[node] = _run_one(nodes, clock, draws, runs, node)
+        ends_s += runs.busy_s
+    time_s, deviation_s = _blame(nodes, clock, draws, runs, blame)
+    return time_s - nodes.doubled_s, runs.spent_j.mean(), deviation_s
+
+
+@njit(cache=True, nogil=True)
+def _run_one(nodes, clock, draws, runs, node):
+    """Run one instruction between the clocks before and after it, in every draw.
+
+    Returns:
+        How long before its begin its clock can be asked for, a mean over the draws.
+    """
+    late_s, sizes = draws.late_s, draws.size[node]
+    times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
+    before, after, own, new = nodes.before[node], nodes.after[node], clock[node], clock[nodes.after[node]]
+    # Standing still costs what waiting does: no effective energy.
+    stall_s, samples, ahead_s = (nodes.stall_s if own != new else 0.0), late_s.shape[1], 0.0
+    for sample in range(samples):
+        start_s, old = runs.ends_s[node, sample], clock[before]
+        asked_s, wrong_s = runs.asked_s[before, sample], max(0.0, late_s[node, sample])
+        ahead_s += start_s - asked_s if asked_s >= 0.0 else np.inf
+        if asked_s < 0.0:
+            asked_s = 0.0  # the iteration's first clock is asked for as the one before ends
+        elif own != old:
+            asked_s = max(asked_s, start_s - nodes.latency_s[own])
+            wrong_s = max(0.0, asked_s + nodes.latency_s[own] + late_s[node, sample] - start_s)
+        runs.asked_s[node, sample] = asked_s
+        wait_s = runs.until_s[before, sample] - start_s
+        if wait_s > 0.0:
+            wrong_s = max(wrong_s, wait_s) if own != old else wait_s  # a clock that stays is not asked for
+            old = runs.clock[before, sample]
+        at_old = min(1.0, wrong_s / (sizes[sample] * times[old]))
+        if at_old == 1.0 and own != old:
+            runs.until_s[node, sample], runs.clock[node, sample] = start_s + wrong_s, old
+        at_new = min(1.0 - at_old, max(0.0, -late_s[after, sample]) / (sizes[sample] * times[own]))
+        at_own = 1.0 - at_old - at_new
+        run_s = at_old * times[old] + at_own * times[own] + at_new * times[new]
+        runs.busy_s[sample] = sizes[sample] * run_s + stall_s
+        run_j = at_old * energies[old] + at_own * energies[own] + at_new * energies[new]
+        runs.spent_j[sample] += sizes[sample] * run_j
+    return ahead_s / samples
+
+
+@njit(cache=True, nogil=True)
+def _blame(nodes, clock, draws, runs, blame):
+    """Follow each draw's critical path back; return mean and standard deviation of the iteration time."""
+    late_s, size = draws
+    count, samples = size.shape
+    time_s = squared = 0.0
+    indptr, members = nodes.predecessors
+    blame.critical[:], blame.late_s[:], blame.early_s[:] = 0.0, 0.0, 0.0
+    for sample in range(samples):
+        last = nodes.order[0]
+        for node in range(nodes.order.size):
+            if runs.ends_s[node, sample] > runs.ends_s[last, sample]:
+                last = node
+        time_s += runs.ends_s[last, sample]
+        squared += runs.ends_s[last, sample] ** 2
+        while last >= 0:
+            if last < count:
+                blame.critical[last] += size[last, sample] / samples
+                before_s = size[last, sample] * nodes.option_s[nodes.row[last], clock[nodes.before[last]]]
+                blame.late_s[last] += min(max(0.0, late_s[last, sample]), before_s) / samples
+                blame.early_s[last] += max(0.0, -late_s[nodes.after[last], sample]) / samples
+            node, last = last, -1
+            for edge in range(indptr[node], indptr[node + 1]):
+                if last < 0 or runs.ends_s[members[edge], sample] > runs.ends_s[last, sample]:
+                    last = members[edge]
+    time_s /= samples
+    return time_s, np.sqrt(max(0.0, squared / samples - time_s**2))
