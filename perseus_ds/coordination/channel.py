@@ -16,6 +16,9 @@ __all__ = ["Channel"]
 
 _GIVE_UP_S = 0.2
 
+_left: list[Channel] = []
+"""Those that have ended. The next one is made once all ranks have left them: then their groups are in nobody's way."""
+
 
 class Channel:
     """All ranks of a pipeline, and one leader per pipeline.
@@ -36,6 +39,7 @@ class Channel:
     """
 
     def __init__(self, layout: Layout, rank: int, store: Store, name: str, connect_s: float, call_s: float) -> None:
+        _left[:] = [one for one in _left if not one.release()]
         leaders, members = layout.leaders, layout.members
         self._closed = threading.Event()
         self.pipelines = len(leaders)
@@ -52,6 +56,12 @@ class Channel:
         self.thread.join(timeout_s)
         self._closed.set()
         self.thread.join(_GIVE_UP_S)
+        _left.append(self)
+
+    def release(self) -> bool:
+        """Give back threads and sockets, unless a call still hangs; return whether all are given back."""
+        groups = [group for group in (self.pipeline, self.leaders) if group is not None]
+        return self.is_over and all(group.release() for group in groups)
 
     @property
     def is_over(self) -> bool:

@@ -31,7 +31,7 @@ class GlooGroup:
     """A gloo group unknown to the training: not even ``destroy_process_group`` touches it.
 
     The group polls for its calls and never waits within gloo: a thread inside gloo at the interpreter's end would
-    abort the process. The group is never destroyed, because that would wait for a hanging call.
+    abort the process. Only ``release`` destroys the group, because that would wait for a hanging call.
 
     Args:
         ranks: Its members.
@@ -70,7 +70,20 @@ class GlooGroup:
         options._devices = [gloo.create_device(hostname=address) if address else gloo.create_default_device()]
         self._group: Any = gloo(PrefixStore(name, store), self.index, self.size, options)
         self._group._set_default_timeout(timedelta(seconds=call_s))
+        self._work: Any = None
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
+
+    def release(self) -> bool:
+        """Destroy the group with its threads and sockets, unless a call still hangs in it; return whether it is gone.
+
+        Nobody may make a call any more, here or on another member.
+        """
+        if self._work is not None and not self._work.is_completed():
+            return False
+        group, self._group, self._work = self._group, None, None
+        if group is not None:
+            ctypes.pythonapi.Py_DecRef(ctypes.py_object(group))
+        return True
 
     def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return all members' tensors, shape (size, *tensor.shape)."""
@@ -123,7 +136,8 @@ class GlooGroup:
         if self._failed or self._closed.is_set():
             raise GroupClosed
         self._failed = True
-        self._finish(begin())
+        self._work = begin()
+        self._finish(self._work)
         self._failed = False
 
     def _finish(self, work: Any) -> None:

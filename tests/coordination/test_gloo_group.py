@@ -1,5 +1,6 @@
 """A gloo group between threads, and what it does when something fails."""
 
+import os
 import threading
 import time
 from contextlib import suppress
@@ -130,3 +131,23 @@ def test_no_call_begins_on_a_group_whose_members_may_be_at_different_ones(why):
     for call in (groups[0].all_gather, groups[0].broadcast, groups[0].gather):
         with pytest.raises(GroupClosed):
             call(torch.ones(1))
+
+
+def threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_a_group_gives_its_threads_and_sockets_back_once_no_call_hangs_in_it():
+    before, closed = threads(), threading.Event()
+    first, second = connected(2, call_s=1.0, closed=closed)
+    assert threads() > before
+    threading.Timer(0.2, closed.set).start()
+    with pytest.raises(GroupClosed):
+        first.all_gather(torch.zeros(1))
+    assert not first.release()
+    assert second.release()
+    deadline_s = time.monotonic() + 20.0
+    while not first.release() and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert first.release()
+    assert threads() == before
