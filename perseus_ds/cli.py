@@ -19,6 +19,7 @@ COMMANDS = {
     "report": "write report.html of a run directory again",
     "status": "show the state of a running job",
     "reset-clocks": "reset clocks left locked by a crash",
+    "clock-service": "reset clocks whose job was killed, once per node",
 }
 
 

@@ -133,3 +133,28 @@ def test_zeusd_s_set_up_refuses_an_unknown_group():
     done = run_script("zeusd_setup.sh", "--print", GROUP="no-such-group")
     assert done.returncode == 2
     assert "no group 'no-such-group'" in done.stdout
+
+
+def test_the_clock_service_s_unit_runs_the_command_in_the_directory_where_keepers_look():
+    from perseus_ds.device.lease import lease_directory
+
+    done = run_script("clock_service_setup.sh", "--print", GROUP="root", COMMAND="/opt/perseus-ds")
+    assert done.returncode == 0
+    assert "ExecStart=/opt/perseus-ds clock-service --group root\n" in done.stdout
+    assert f"RuntimeDirectory={lease_directory().relative_to('/run')}\n" in done.stdout
+    unknown = run_script("clock_service_setup.sh", "--print", GROUP="no-such-group")
+    assert (unknown.returncode, "no group 'no-such-group'" in unknown.stdout) == (2, True)
+
+
+def test_the_clock_service_on_kubernetes_shares_its_directory_with_the_jobs():
+    from perseus_ds.device.lease import lease_directory
+
+    pod = yaml.safe_load((SCRIPTS / "kubernetes_clock_service.yaml").read_text())["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["perseus-ds", "clock-service"]
+    assert container["securityContext"]["capabilities"]["add"] == ["SYS_ADMIN"]
+    assert container["volumeMounts"][0]["mountPath"] == str(lease_directory())
+    assert pod["volumes"][0]["hostPath"]["path"] == str(lease_directory())
+    commented = (SCRIPTS / "kubernetes.yaml").read_text().replace("# - ", "- ").replace("#   ", "  ")
+    _, job = yaml.safe_load_all(commented[commented.index("apiVersion") :])
+    assert {"leases", "zeusd"} <= {one["name"] for one in job["spec"]["template"]["spec"]["volumes"]}

@@ -10,7 +10,7 @@ from typing import Any
 
 from perseus_ds.commands.diagnosis import check_files, check_frameworks, check_gloo
 from perseus_ds.commands.findings import Finding
-from perseus_ds.commands.gpu_checks import check_gpus, check_zeusd
+from perseus_ds.commands.gpu_checks import check_clock_service, check_gpus, check_zeusd
 from perseus_ds.device.site_policy import SitePolicy
 
 __all__ = ["add_parser", "run"]
@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
             policy=SitePolicy(device.max_mhz, device.restore_mhz) if device else SitePolicy(),
         ),
         zeusd,
+        check_clock_service(),
         *check_frameworks(),
         check_gloo(),
         *check_files(config),

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from perseus_ds.commands.findings import Finding, cause_of, refused, remedy_of
 from perseus_ds.device.driver import Driver, Gpu, NotPermitted
+from perseus_ds.device.lease import lease_directory, service_age_s
 from perseus_ds.device.opening import DEFAULT_ZEUSD_ADDRESS, open_driver
 from perseus_ds.device.site_policy import SitePolicy
 from perseus_ds.messages import PerseusError
 
-__all__ = ["check_gpus", "check_zeusd"]
+__all__ = ["check_clock_service", "check_gpus", "check_zeusd"]
 
 _NO_RULES = SitePolicy()
 _CAP_SYS_ADMIN = 21  # linux/capability.h
+_SERVICE_LOOKS_S = 5.0
 
 
 def check_gpus(
@@ -115,3 +117,16 @@ def check_zeusd(address: str = DEFAULT_ZEUSD_ADDRESS, needed: bool = False) -> F
             return refused("zeusd", error)
         return Finding("zeusd", "note", f"not at {address}", "only needed without permission to set clocks")
     return Finding("zeusd", "good", f"answers at {address} (HTTP {status})")
+
+
+def check_clock_service() -> Finding:
+    """Tell who resets the clocks if trainer and clock keeper are killed together: the node's service, or nobody yet."""
+    check, directory = "killed jobs", lease_directory()
+    age_s = service_age_s(directory)
+    if age_s is None or age_s > _SERVICE_LOOKS_S:
+        found = "no clock service: if trainer and clock keeper are killed together, the next start resets the clocks"
+        return Finding(check, "note", found, "run launch_scripts/clock_service_setup.sh as root, once per host")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        found = f"the clock service runs, but this user may not write to {directory}: the next start resets the clocks"
+        return Finding(check, "note", found, "let the service accept a group of this user (clock-service --group)")
+    return Finding(check, "good", "the clock service resets clocks within 2 s once trainer and keeper are killed")

@@ -83,6 +83,10 @@ class DeviceConfig(Section):
         gt=0,
         description="Your own clock lock on these GPUs, put back whenever Perseus lets go; default: none.",
     )
+    foreign_clocks: Literal["respect", "take_back"] = Field(
+        default="respect",
+        description="When another program changes a clock: leave that GPU to it (respect), or set ours again.",
+    )
 
     @model_validator(mode="after")
     def _within_the_rules(self) -> DeviceConfig:

@@ -128,6 +128,7 @@ class ClockKeeper:
             "--min-switch-interval-s": device.min_switch_interval_s,
             "--max-mhz": device.max_mhz,
             "--restore-mhz": device.restore_mhz,
+            "--foreign-clocks": device.foreign_clocks,
             "--cache-dir": cache_dir.absolute() if cache_dir else None,
         }
         command = [*isolated.command("perseus_ds.device.keeper"), *(["--calibrate"] if calibrate else [])]

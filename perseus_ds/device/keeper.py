@@ -2,8 +2,8 @@
 
 ``ClockKeeper`` starts it. It imports neither torch nor numpy. The main thread sets clocks; a second one watches the
 GPU. The keeper resets the clocks when its pipe ends, when its parent ends, or on SIGTERM. Clocks stay locked only if
-trainer and keeper die at the same moment, with their container or control group. The next start or ``perseus-ds
-reset-clocks`` then clears them. To reset is to put the operator's own lock back, if there is one.
+trainer and keeper die at the same moment, with their container or control group. Then the node's service resets them
+(``lease.py``), or without one the next start. To reset is to put the operator's own lock back, if there is one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from perseus_ds.device.calibration import calibrated
 from perseus_ds.device.driver import DriverError, Gpu, GpuLost, reset_patiently
+from perseus_ds.device.lease import hold
 from perseus_ds.device.opening import OpenedGpu, open_gpu
 from perseus_ds.device.protocol import encode
 from perseus_ds.device.send_queue import SendQueue
@@ -41,6 +42,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--min-switch-interval-s", type=float, required=True)
     parser.add_argument("--max-mhz", type=int)
     parser.add_argument("--restore-mhz", type=int)
+    parser.add_argument("--foreign-clocks", default="respect")
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--cache-dir", type=Path)
     return parser.parse_args(arguments)
@@ -84,22 +86,28 @@ def main(arguments: list[str] | None = None) -> int:
 def _keep(opened: OpenedGpu, pipe: socket.socket, options: argparse.Namespace, greeting: dict[str, Any]) -> None:
     """Serve the trainer; reset the clocks at the end, for any reason."""
     gpu, send_queue, stopping = opened.gpu, SendQueue(pipe), threading.Event()
+    lease = hold(gpu.uuid, options.restore_mhz) if gpu.sets_clocks else None
+    setter: Setter | None = None
     try:
         calibration = calibrated(gpu, options.calibrate, options.cache_dir, send_queue.tell)
         send_queue.put({**greeting, "calibration": calibration._asdict()})
         send_queue.flush()
         watcher = Watcher(gpu, send_queue, calibration, options.poll_s)
         threading.Thread(target=watcher.watch, args=(stopping,), daemon=True).start()
-        Setter(gpu, pipe, send_queue, watcher, options.min_switch_interval_s).serve()
+        respects = options.foreign_clocks == "respect"
+        setter = Setter(gpu, pipe, send_queue, watcher, options.min_switch_interval_s, respects)
+        setter.serve()
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         stopping.set()
-        _give_back(gpu, send_queue)
+        left_to_others = setter is not None and setter.left_to_others
+        if (left_to_others or _give_back(gpu, send_queue)) and lease is not None:
+            lease.end()
         send_queue.close()
 
 
-def _give_back(gpu: Gpu, send_queue: SendQueue) -> None:
-    """Reset the clocks, or report the failure."""
+def _give_back(gpu: Gpu, send_queue: SendQueue) -> bool:
+    """Reset the clocks, or report the failure; return whether none is locked any more."""
     try:
         reset_patiently(gpu)
     except GpuLost:
@@ -107,6 +115,8 @@ def _give_back(gpu: Gpu, send_queue: SendQueue) -> None:
     except DriverError as error:
         line = user_message("keeper-reset", gpu=f"{gpu.name} {gpu.uuid}", detail=error)
         send_queue.tell("keeper-reset", line)
+        return False
+    return True
 
 
 def _greeting(opened: OpenedGpu) -> dict[str, Any]:

@@ -29,10 +29,20 @@ class Setter:
         send_queue: Receives messages.
         watcher: Learns of every clock that was set.
         min_interval_s: Shortest time between two requests to the driver.
+        respects: Whether a clock that somebody else sets stays, instead of being taken back.
+
+    Attributes:
+        left_to_others: Whether there is such a clock; then none is set any more, not even at the end.
     """
 
     def __init__(
-        self, gpu: Gpu, pipe: socket.socket, send_queue: SendQueue, watcher: Watcher, min_interval_s: float
+        self,
+        gpu: Gpu,
+        pipe: socket.socket,
+        send_queue: SendQueue,
+        watcher: Watcher,
+        min_interval_s: float,
+        respects: bool = True,
     ) -> None:
         self._gpu = gpu
         self._pipe = pipe
@@ -43,6 +53,8 @@ class Setter:
         self._current_mhz = RESET
         self._ready_s = -math.inf  # when the driver may be asked again
         self._refused = False
+        self._respects = respects
+        self.left_to_others = False
 
     def serve(self) -> None:
         """Set the requested clocks until the trainer is gone."""
@@ -54,6 +66,9 @@ class Setter:
             now_s = time.monotonic()
             if now_s >= self._ready_s and (request := self._pending.due(now_s)):
                 self._settle(request)
+            if self._watcher.foreign_mhz:
+                self._meet_foreign(self._watcher.foreign_mhz)
+                self._watcher.foreign_mhz = 0
 
     def _receive(self) -> bool:
         """Read all available requests; return False once the trainer has closed the pipe."""
@@ -69,6 +84,23 @@ class Setter:
         except ConnectionResetError:
             pass  # the trainer has died with something of ours unread
         return False
+
+    def _meet_foreign(self, mhz: int) -> None:
+        """Leave the GPU to whoever else sets its clock, or take it back."""
+        if self._refused or self._current_mhz == RESET:
+            return
+        # A clock above the site's highest is nobody's right.
+        if self._respects and mhz <= self._gpu.supported_clocks_mhz[0]:
+            self.left_to_others = self._refused = True
+            self._watcher.tell("foreign-clock-respected", mhz=mhz, own_mhz=self._current_mhz)
+            own_mhz = mhz  # a request of ours may have come after it
+        else:
+            self._watcher.tell("foreign-clock-taken-back", mhz=mhz, own_mhz=self._current_mhz)
+            own_mhz = self._current_mhz
+        try:
+            self._gpu.lock_clock(own_mhz)
+        except DriverError as error:
+            self._send_queue.tell(error.code, str(error))
 
     def _settle(self, request: Request) -> None:
         """Carry a request out; retry after a failure, unless a newer one falls due meanwhile."""

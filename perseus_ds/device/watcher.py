@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
 from perseus_ds.device.driver import DriverError, Gpu, is_reached
+from perseus_ds.device.foreign import ForeignClocks
 from perseus_ds.device.protocol import RESET, Sample, Switch
 from perseus_ds.device.send_queue import SendQueue
 from perseus_ds.messages import user_message
@@ -39,6 +40,7 @@ class Watcher:
 
     Attributes:
         poll_s: As given; may change at any time.
+        foreign_mhz: Clock that somebody else has set, as noticed last; 0: none. Who acts on it makes it 0.
     """
 
     def __init__(self, gpu: Gpu, send_queue: SendQueue, calibration: Calibration, poll_s: float) -> None:
@@ -52,12 +54,15 @@ class Watcher:
         self._last: _Reading | None = None
         self._moved_s = self._looked_s = 0.0
         self._restarted_at_j = 0.0
+        self._foreign = ForeignClocks(gpu, calibration.switch_latency_s)
+        self.foreign_mhz = 0
 
     def expect(self, switch: Switch) -> None:
         """Watch for this switch's clock too, after those of the switches before: a slow one comes after newer requests.
 
         Those before a reset are passed on as not seen, and nothing is looked for after it.
         """
+        self._foreign.asked(switch.applied_s, switch.mhz)
         with self._expected_lock:
             resets = RESET in (switch.mhz, *(one.mhz for one in self._expected))
             unseen = len(self._expected) if resets else max(0, len(self._expected) - _MOST_EXPECTED + 1)
@@ -112,10 +117,12 @@ class Watcher:
     def _clock(self) -> tuple[int, int]:
         """Return SM clock and throttle reasons, zeros if unreadable."""
         try:
-            return self._gpu.sm_clock_mhz(), self._gpu.throttle()
+            actual_mhz, reasons = self._gpu.sm_clock_mhz(), self._gpu.throttle()
         except DriverError as error:
             self._send_queue.tell(error.code, str(error))
             return 0, 0
+        self.foreign_mhz = self._foreign.sees(time.monotonic(), actual_mhz, reasons) or self.foreign_mhz
+        return actual_mhz, reasons
 
     def _read_back(self) -> None:
         """Check whether a requested clock has been reached: the first of them that the GPU shows and did not show."""

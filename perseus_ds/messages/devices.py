@@ -105,4 +105,12 @@ DEVICES: dict[str, UserMessage] = {
         "{gpu}: requested {mhz} MHz, runs at {actual_mhz} MHz: {reason}",
         "check the cooling, the power limit, and other programs that set clocks",
     ),
+    "foreign-clock-respected": UserMessage(
+        "{gpu}: another program has set {mhz} MHz over our {own_mhz} MHz: this GPU is left to it from now on",
+        "find that program; device.foreign_clocks: take_back sets our clocks again",
+    ),
+    "foreign-clock-taken-back": UserMessage(
+        "{gpu}: another program has set {mhz} MHz over our {own_mhz} MHz: our clocks are set again",
+        "find that program; device.foreign_clocks: respect leaves the GPU to it",
+    ),
 }

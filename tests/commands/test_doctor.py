@@ -25,7 +25,7 @@ def test_the_table_has_a_remedy_for_what_is_bad(capsys, monkeypatch):
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
     assert "✗" in text
-    assert "1 of 4 checks are bad." in text
+    assert "1 of 5 checks are bad." in text
 
 
 def test_a_wrong_configuration_is_exit_code_two(capsys):
