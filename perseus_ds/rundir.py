@@ -83,7 +83,7 @@ class RunDirectory:
             name: The file's.
             data: Nobody may change it any more.
         """
-        self.later(lambda: write_atomically(self.path / name, json.dumps(data, indent=1) + "\n"))
+        self.later(lambda: write_atomically(self.path / name, _json_text(data)))
 
     def later(self, write: Callable[[], object]) -> None:
         """Queue a write behind all earlier ones."""
@@ -119,6 +119,13 @@ class RunDirectory:
 
     def _fail(self, error: Exception) -> None:
         self.failure = self.failure or error
+
+
+def _json_text(data: Any) -> str:
+    """Return readable JSON. Each element of a list is dumped by itself: in between, other threads have their turn."""
+    if isinstance(data, list):
+        return "[\n" + ",\n".join(map(json.dumps, data)) + "\n]\n"
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _append_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import ceil
@@ -47,6 +48,8 @@ from perseus_ds.rundir import RunDirectory
 
 __all__ = ["RunRecorder"]
 
+_PAUSE_S = 0.002  # between two summaries, per iteration in them: a hundred times of what one takes
+
 
 class RunRecorder:
     """The coordinator's record of the job.
@@ -82,6 +85,7 @@ class RunRecorder:
         self._microbatches = 0
         self._waited_s = self._trained_s = self._counter_lag_s = 0.0
         self._keeperless = 0
+        self._next_summary_s = 0.0
         self._handlers: dict[type, Callable[[Any], None]] = {
             RoundHeard: self._round_heard,
             OrderPlaced: self._order_placed,
@@ -130,7 +134,7 @@ class RunRecorder:
             self._keeperless = keeperless
             self._event("keepers", iteration, missing=keeperless)
         every = self._config.report.log_every
-        if every and iteration and iteration % every == 0:
+        if every and iteration and iteration % every == 0 and time.monotonic() >= self._next_summary_s:
             self._write_summary()
 
     def _order_placed(self, event: OrderPlaced) -> None:
@@ -143,7 +147,8 @@ class RunRecorder:
 
     def _objective_changed(self, event: ObjectiveChanged) -> None:
         """Acknowledge: who, from which iteration on, and what it costs."""
-        sent = self._sent if self._sent and self._sent.order == event.order else None
+        answers = self._sent is not None and self._sent.order == event.order
+        sent, self._sent = (self._sent, None) if answers else (None, self._sent)  # another rank's may equal it later
         before, after = event.expected or (None, None)
         answered = event.iteration - sent.iteration + 1 if sent else None  # read while the iteration before it ran
         at_floor = after and not after.met and isinstance(event.objective, PowerCap)
@@ -287,6 +292,7 @@ class RunRecorder:
             summary["power"] = rows
         self.directory.write_json("summary.json", summary)
         self.directory.write_json("iterations.json", series)
+        self._next_summary_s = time.monotonic() + _PAUSE_S * len(series)
         return summary
 
 

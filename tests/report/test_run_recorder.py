@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from perseus_ds.coordination.plan_table import StragglerPlans
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
 from perseus_ds.frontier.power_objectives import JobPower
 from perseus_ds.pipeline.events import Topology
+from perseus_ds.report import run_recorder
 from perseus_ds.report.run_recorder import RunRecorder
 from perseus_ds.report.rundata import read_events
 from perseus_ds.rundir import RunDirectory
@@ -41,6 +43,7 @@ from perseus_ds.rundir import RunDirectory
 TABLE = first_table(2)
 PLANS = (TABLE.groups[0].base.points[0],) * 2
 HEALTHY, SLOW = ((1.0, 1.0), (1.0, 1.0)), ((1.0, 1.0), (1.3, 1.0))
+ROWS = [{"iteration": 0, "iteration_time_s": None, "energy_j": None}] * 1000
 NOBODY, TWO = ((0, 0), (0, 0)), ((0, 0), (2, 0))
 
 
@@ -345,3 +348,25 @@ def test_how_many_gpus_lack_their_keeper_is_told_when_it_changes(tmp_path):
         run.hears(heard(iteration, 1.0, 1000.0, keeperless=missing))
     everybody = 2 * STAGES
     assert run.events("keepers") == [{"iteration": 1, "missing": everybody}, {"iteration": 3, "missing": 0}]
+
+
+def test_a_long_run_writes_its_summary_less_often(tmp_path, monkeypatch):
+    """What is written grows with the iterations kept; on the trainer's thread it must stay a small share."""
+    now_s = [0.0]
+    monkeypatch.setattr(run_recorder, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    run = Run(tmp_path)
+    run.recorder._config = Config(run_dir=tmp_path, report={"log_every": 1})
+    written: list[float] = []
+    monkeypatch.setattr(run.recorder._stats, "series", lambda: written.append(now_s[0]) or ROWS)
+    for iteration in range(100):
+        now_s[0] += 0.1
+        run.trains(iteration, iteration, Phase.ENFORCING, 1.0, 1000.0)
+    assert len(written) == pytest.approx(10.0 / 2.0, abs=1)
+
+
+def test_an_order_of_another_rank_that_equals_one_of_before_is_the_program_s(tmp_path):
+    run = Run(tmp_path)
+    order = objective_order(JobPower(100.0), by="me")
+    changed = ObjectiveChanged(14, JobPower(100.0), order, None)
+    run.hears(PlansAdopted(10, TABLE, None), OrderSent(13, order), changed, changed)
+    assert [event["by"] for event in run.events("objective")] == ["me", "the program"]
