@@ -155,14 +155,14 @@ def measure(pipelines: int, table: PlanTable, straggler_plans: StragglerPlans) -
     reaction.choose(table)
     rows = np.array([condense(signals(random, ranks, 1), STAGES) for _ in range(pipelines)])
     leader_s, rank_s, answer_s = [], [], []
-    slowdown = condensed_width(STAGES) - 2 * STAGES  # column of the first stage's
+    slowdowns = RoundResult(rows, STAGES).slowdowns  # a view
     for number in range(ROUNDS):
         own = signals(random, ranks, number)
         begin_s = time.thread_time()
         rows[0] = condense(own, STAGES)
         condensed_s = time.thread_time() - begin_s
-        rows[:, slowdown : slowdown + STAGES] = 1.0 + 0.01 * random.standard_normal((pipelines, STAGES))
-        rows[-1, slowdown + 1] = 1.3 if number >= ROUNDS // 2 else 1.0
+        slowdowns[:] = 1.0 + 0.01 * random.standard_normal((pipelines, STAGES))
+        slowdowns[-1, 1] = 1.3 if number >= ROUNDS // 2 else 1.0
         rows[:, 0] = number
         begin_s = time.thread_time()
         heard = reaction.hear(RoundResult(rows, STAGES), table)

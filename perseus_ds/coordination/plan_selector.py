@@ -67,6 +67,7 @@ class PlanSelector:
         self._since = 0
         self._asked_s: list[float] = []  # iteration times that plans have been asked for
         self.plans: tuple[FrequencyPlan, ...] = ()
+        self._slowest: FrequencyPlan | None = None  # of these
 
     @property
     def slowdowns(self) -> np.ndarray:
@@ -189,11 +190,9 @@ class PlanSelector:
         caution = False
         if (self.slowdowns != 1.0).any() or self.follows_power:
             self._guard.restart()  # a slow iteration draws less: the power's own correction minds it
-        elif self.plans:
-            slowest = max(self.plans, key=lambda plan: plan.time_s)
-            caution = self._guard.watch(
-                round_result.iteration_time_s, slowest.time_s, table.max_time_s, slowest.deviation_s
-            )
+        elif self._slowest is not None:
+            timed_s = self._slowest.time_s, table.max_time_s, self._slowest.deviation_s
+            caution = self._guard.watch(round_result.iteration_time_s, *timed_s)
         return Heard(condition, drift, caution)
 
     def choose(self, table: PlanTable) -> bool:
@@ -206,7 +205,7 @@ class PlanSelector:
         plans = table.choose(self.slowdowns, target.time_s if pursued else None)
         if plans == self.plans:
             return False
-        self.plans = plans
+        self.plans, self._slowest = plans, max(plans, key=lambda plan: plan.time_s)
         self._guard.restart()
         if self.follows_power and abs(target.time_s - self._told_s) <= _NEWS * self._told_s:
             return False

@@ -74,9 +74,9 @@ _NAMES = [field.name for field in fields(RankStatus)]
 _COLUMN = {name: column for column, name in enumerate(_NAMES)}
 _PER_PIPELINE = _COLUMN["slowdown"]  # the fields from here on are kept by stage
 # Ranks of a job take equally long on average: the slowest rank of each iteration would add up to more than has passed.
-_MEAN = ("iteration_time_s",)
-_SUMMED = ("energy_j", "switches", "late_switches", "keeperless")
-_LEAST = ("version", "profiled", "share_at_clock")
+_MEAN = _COLUMN["iteration_time_s"]
+_SUMMED = [_COLUMN[name] for name in ("energy_j", "switches", "late_switches", "keeperless")]
+_LEAST = [_COLUMN[name] for name in ("version", "profiled", "share_at_clock")]
 _ORDER = slice(_COLUMN["order"], _COLUMN["order_value"] + 1)
 
 
@@ -95,12 +95,9 @@ def condense(rows: np.ndarray, stages: int) -> np.ndarray:
         Floats: the fields up to ``order_value``, then slowdown, ``throttled_s`` and ceiling, each per stage.
     """
     whole = rows[:, :_PER_PIPELINE].max(axis=0)
-    for name in _MEAN:
-        whole[_COLUMN[name]] = rows[:, _COLUMN[name]].mean()
-    for name in _SUMMED:
-        whole[_COLUMN[name]] = rows[:, _COLUMN[name]].sum()
-    for name in _LEAST:
-        whole[_COLUMN[name]] = rows[:, _COLUMN[name]].min()
+    whole[_MEAN] = rows[:, _MEAN].mean()
+    whole[_SUMMED] = rows[:, _SUMMED].sum(axis=0)
+    whole[_LEAST] = rows[:, _LEAST].min(axis=0)
     orders = rows[~np.isnan(rows[:, _COLUMN["order"]]), _ORDER].tolist()
     whole[_ORDER] = max(orders, default=_NAN)
     by_stage = rows[:, _PER_PIPELINE:].reshape(stages, -1, len(_NAMES) - _PER_PIPELINE).max(axis=1)

@@ -53,11 +53,13 @@ class StragglerTracker:
         self._normal = np.zeros(shape, dtype=int)
         self._ceilings_mhz = np.zeros(shape)
         self.active = self._conditions()
+        self._all_normal = bool((self.active == 1.0).all())
 
     def announce(self, pipeline: int, slowdown: float) -> None:
         """Take an outside announcement. It counts for the whole pipeline from the next update until it is revoked."""
         if self._config.enabled and 0 <= pipeline < len(self._announced):
             self._announced[pipeline] = max(slowdown, 1.0)
+            self._all_normal = False
 
     def update(
         self, slowdowns: np.ndarray, throttled: np.ndarray | None = None, ceilings_mhz: np.ndarray | None = None
@@ -76,6 +78,8 @@ class StragglerTracker:
             return False
         seen = np.asarray(slowdowns, dtype=float)
         self._count(seen)
+        if self._stays_normal():
+            return False
         patience = self._patience if throttled is None else np.where(throttled, self._patience // 2, self._patience)
         noticed = self._noticed
         over = (noticed > 1.0) & (self._normal >= self._config.recovery_iterations)
@@ -91,7 +95,15 @@ class StragglerTracker:
         held = 0.0 if ceilings_mhz is None else ceilings_mhz
         self._ceilings_mhz = np.where(over, 0.0, np.where(worse | eased, held, self._ceilings_mhz))
         before, self.active = self.active, self._conditions()
+        self._all_normal = bool((self.active == 1.0).all() and (self._noticed == 1.0).all())
         return not np.array_equal(before, self.active)
+
+    def _stays_normal(self) -> bool:
+        """Whether no stage is slow and none looks so: the usual iteration, which thousands of ranks pass quickly."""
+        if not self._all_normal or self._above.any():
+            return False
+        self._patience[self._normal >= self._config.calm_iterations] = self._config.onset_iterations
+        return True
 
     def _conditions(self) -> np.ndarray:
         """Return the conditions in effect; an announced slowdown beyond the noticed one replaces a ceiling."""
@@ -121,10 +133,12 @@ class DriftWatch:
     def __init__(self, config: StragglerConfig) -> None:
         self._config = config
         self._recent: deque[np.ndarray] = deque(maxlen=config.drift_iterations)
+        self._far: deque[bool] = deque(maxlen=config.drift_iterations)  # whether any stage was beyond the threshold
 
     def restart(self) -> None:
         """Forget the iterations so far."""
         self._recent.clear()
+        self._far.clear()
 
     def update(self, slowdowns: np.ndarray) -> np.ndarray | None:
         """Process one iteration.
@@ -140,13 +154,15 @@ class DriftWatch:
         alone = len(slowdowns) == 1
         least = np.full(slowdowns.shape[1], slowdowns.min()) if alone else slowdowns.min(axis=0)
         most = np.full(slowdowns.shape[1], slowdowns.max()) if alone else slowdowns.max(axis=0)
+        limit = self._config.threshold
         self._recent.append(np.where(least > 1.0, least, np.where(most < 1.0, most, 1.0)))
-        if len(self._recent) < self._config.drift_iterations:
+        self._far.append(bool(least.max() >= limit or most.min() <= 1.0 / limit))
+        # Less than half of them far: the median is not.
+        if len(self._recent) < self._config.drift_iterations or 2 * sum(self._far) < len(self._far):
             return None
         window = np.stack(self._recent)
         drift = np.median(window, axis=0)
         steady = (np.abs(window / drift - 1.0) < _SAME_WITHIN).mean() > 0.9
-        limit = self._config.threshold
         if not steady or ((drift < limit) & (drift > 1.0 / limit)).all():
             return None
         self.restart()

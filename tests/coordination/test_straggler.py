@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perseus_ds.config import StragglerConfig
 from perseus_ds.coordination.straggler import DriftWatch, StragglerTracker
@@ -222,3 +224,31 @@ def test_new_expectations_forget_a_ceiling(tracker):
         tracker.update(slow(1.25), ceilings_mhz=held(1095))
     tracker.restart()
     assert (tracker.active == 1.0).all()
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_quick_way_for_usual_iterations_changes_no_decision(data):
+    """Histories in which most iterations are usual, with announcements and restarts, against the whole way."""
+    config = StragglerConfig(calm_iterations=6, drift_iterations=4)
+    quick, whole = (StragglerTracker(config, pipelines=2, stages=2) for _ in range(2))
+    whole._stays_normal = lambda: False
+    drift, whole_drift = DriftWatch(config), DriftWatch(config)
+    factors = st.sampled_from([1.0, 1.0, 1.01, 1.04, 1.06, 1.3, 0.9])
+    for _ in range(data.draw(st.integers(1, 25))):
+        seen = np.array(data.draw(st.lists(factors, min_size=4, max_size=4))).reshape(2, 2)
+        seen = np.broadcast_to(seen[0], (2, 2)) if data.draw(st.booleans()) else seen
+        throttled = np.full((2, 2), data.draw(st.booleans()))
+        match data.draw(st.sampled_from(["", "", "", "", "announce", "restart"])):
+            case "announce":
+                announced = data.draw(st.sampled_from([1.0, 1.2]))
+                quick.announce(0, announced)
+                whole.announce(0, announced)
+            case "restart":
+                quick.restart()
+                whole.restart()
+        whole_drift._far.extend([True] * 4)
+        assert quick.update(seen, throttled) == whole.update(seen, throttled)
+        assert np.array_equal(quick.active, whole.active)
+        assert np.array_equal(quick.lasted, whole.lasted)
+        assert str(drift.update(seen)) == str(whole_drift.update(seen))
