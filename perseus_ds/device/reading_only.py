@@ -16,7 +16,9 @@ READING_ONLY_VARIABLE = "PERSEUS_DS_READING_ONLY"
 """Environment variable: if set, this process and its children set nothing on any GPU."""
 
 # What is not known to read is refused.
-_READS = re.compile(r"nvml(Init\w*|Shutdown|ErrorString|(Device|System|Unit|GpuInstance|ComputeInstance)?Get\w*)")
+_READS = re.compile(
+    r"nvml(Init\w*|Shutdown|ErrorString|(Device(WorkloadPowerProfile)?|System|Unit|GpuInstance|ComputeInstance)?Get\w*)"
+)
 
 
 class SettingForbidden(RuntimeError):
