@@ -14,19 +14,25 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_up_job import PROFILE, traces
 
 from perseus_ds.cli import main
-from perseus_ds.config import load_config
+from perseus_ds.config import Config, load_config, parse_config
 from perseus_ds.coordination.control import parse_control
 from perseus_ds.coordination.orders import order_of
+from perseus_ds.coordination.resume import Hardware, look_up, remember
 from perseus_ds.coordination.wire import decode as decode_message
 from perseus_ds.coordination.wire import encode as encode_message
+from perseus_ds.device import calibration
+from perseus_ds.device.lease import orphans
 from perseus_ds.device.protocol import Request, decode, decode_order
+from perseus_ds.frontier.power_signal import read_signal
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.cache import cache_path, load_profile, store_profile
 from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile, read_profile
+from perseus_ds.rundir import RunDirectory
 
 EXAMPLES = int(os.environ.get("PERSEUS_DS_FUZZ", "60"))
 fuzzed = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -145,6 +151,16 @@ def test_yaml_made_to_hurt_is_refused_in_one_line(tmp_path, text):
     assert is_one_line(refused.value)
 
 
+SECTION = {"run_dir": "runs/x", "max_slowdown": 1.05, "objective": {"slowdown": 1.1}, "device": {"max_mhz": 1200}}
+
+
+@fuzzed
+@given(st.data())
+def test_a_section_of_deepspeed_s_json_is_understood_or_refused_in_one_line(data):
+    config = understood(lambda section: parse_config(section, "ds.json"), damaged(data, SECTION))
+    assert config is None or math.isfinite(config.max_slowdown)
+
+
 CSV = b"stage,instruction,frequency,time,energy\n" + b"".join(
     b"%d,%s,%d,0.%d,9.5\n" % (stage, kind, mhz, stage + 1)
     for stage in (0, 1)
@@ -162,6 +178,17 @@ def test_a_profile_is_understood_or_refused_in_one_line(tmp_path, data):
     for points in profile.curves.values() if profile else ():
         assert all(math.isfinite(value) for point in points for value in point)
         assert all(point.time_s > 0.0 and point.energy_j >= 0.0 for point in points)
+
+
+@fuzzed
+@given(st.data())
+def test_a_power_signal_is_understood_or_refused_in_one_line(tmp_path, data):
+    file = tmp_path / "signal.csv"
+    file.write_bytes(changed(data, b"iterations,power\n20,75%\n30,12kW\n5,900\n"))
+    for step in understood(read_signal, file) or ():
+        power = step.power_w if step.share is None else step.share
+        assert step.iterations >= 1
+        assert 0.0 < power < math.inf
 
 
 @fuzzed
@@ -206,6 +233,59 @@ def test_a_cached_profile_is_whole_or_set_aside_with_one_line(tmp_path, cached, 
         profile, blocking_power_w = found
         assert math.isfinite(blocking_power_w)
         assert all(math.isfinite(value) for points in profile.curves.values() for point in points for value in point)
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory) -> tuple[Path, Config]:
+    folder = tmp_path_factory.mktemp("earlier")
+    directory, config = RunDirectory(folder), Config(run_dir=folder)
+    remember(config, directory, 0, DEPENDS, PROFILE, 60.0)
+    directory.write_json("trace.json", [trace.to_json() for trace in traces()])
+    directory.write_json("summary.json", {"baseline": {"iteration_time_s": 1.6, "energy_j": 500.0}})
+    assert directory.flush()
+    return folder, config
+
+
+@fuzzed
+@given(st.data())
+def test_what_an_earlier_run_left_is_resumed_from_or_measured_anew(tmp_path, earlier, data):
+    folder, config = earlier
+    name = data.draw(st.sampled_from([path.name for path in sorted(folder.glob("*.json"))]))
+    shutil.rmtree(tmp_path / "run", ignore_errors=True)
+    shutil.copytree(folder, tmp_path / "run")
+    (tmp_path / "run" / name).write_text(json.dumps(damaged(data, json.loads((folder / name).read_text()))))
+    with suppress(PerseusError):
+        (found,) = look_up(config, [tmp_path / "run"], [DEPENDS], [Hardware("g", "1", (1400, 1200, 1000, 800), 0.01)])
+        for points in found.profile.curves.values() if found.profile else ():
+            assert all(math.isfinite(value) for point in points for value in point)
+        for value in (found.baseline or {}).values():
+            assert 0.0 < value < math.inf
+        for trace in found.traces:
+            assert all(timed.begin_s <= timed.end_s < math.inf for timed in trace.operations)
+
+
+@fuzzed
+@given(st.data())
+def test_a_stored_calibration_is_whole_or_set_aside_with_one_line(tmp_path, data):
+    file = tmp_path / "calibration.json"
+    whole = calibration.Calibration(((1400, 0.01), (900, 0.02)), 0.1)
+    file.write_text(json.dumps(damaged(data, whole._asdict())))
+    told = []
+    found = calibration._read(file, lambda code, line: told.append(line))
+    assert (found is None) == (len(told) == 1)
+    assert all("\n" not in line for line in told)
+    if found is not None:
+        assert 0.0 <= found.switch_latency_s < math.inf
+        assert 0.0 <= found.counter_period_s < math.inf
+
+
+@fuzzed
+@given(st.data())
+def test_a_lease_names_a_gpu_and_a_clock_or_none(tmp_path, data):
+    (tmp_path / "1.lease").write_bytes(changed(data, json.dumps({"uuid": "GPU-1", "restore_mhz": 900}).encode()))
+    for orphan in orphans(tmp_path):
+        assert isinstance(orphan.uuid, str)
+        assert orphan.restore_mhz is None or orphan.restore_mhz > 0
 
 
 @pytest.fixture(scope="module")

@@ -83,3 +83,20 @@ def test_what_test_files_share_has_one_name_each_and_is_found(pytestconfig: pyte
     names = [path.name for path in shared]
     assert sorted(names) == sorted(set(names))
     assert {path.parent for path in shared} <= set(pytestconfig.getini("pythonpath"))
+
+
+def test_nothing_that_runs_what_it_reads_is_used_but_on_the_worker_s_own_pipe() -> None:
+    """What crosses a trust boundary, a file, a checkpoint or a socket, is text and arrays (docs/security.md)."""
+    running, found = {"pickle", "dill", "marshal", "shelve", "cloudpickle", "joblib"}, set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name.partition(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [(node.module or "").partition(".")[0]]
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            objects = called.endswith(("_object_list", "all_gather_object", "torch.load", "np.load", "yaml.load"))
+            if running.intersection(names) or objects or called in ("eval", "exec"):
+                found.add(path.relative_to(PACKAGE).as_posix())
+    assert found == {"worker_process.py"}

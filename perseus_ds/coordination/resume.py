@@ -202,12 +202,24 @@ def _earlier_run(
         baseline = read_json(directory / "summary.json", guarded=True).get("baseline")
         traces = tuple(StageTrace.from_json(row) for row in read_json(file, guarded=True))
         _check(traces)
+        _check_baseline(baseline)
     except FileNotFoundError:
         return (), None
     except (OSError, PerseusError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("%s", user_message("resume-damaged", file=file, detail=error))
         return (), None
     return traces, baseline
+
+
+def _check_baseline(baseline: Mapping[str, float] | None) -> None:
+    """Check that a baseline is one that can be.
+
+    Raises:
+        ValueError: It is not.
+        KeyError, TypeError: It is none at all.
+    """
+    if baseline is not None and not all(0.0 < baseline[name] < inf for name in ("iteration_time_s", "energy_j")):
+        raise ValueError(f"the baseline {dict(baseline)} cannot be")
 
 
 def _check(traces: Sequence[StageTrace]) -> None:

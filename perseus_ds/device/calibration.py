@@ -24,6 +24,7 @@ _PATIENCE_S = 0.5  # for one switch; GH200 has been seen to take several hundred
 _PERIODS = 12
 _COUNTER_LIMIT_S = 2.0
 _READ_INTERVAL_S = 0.0005
+_LONGEST_S = 60.0
 
 
 class Calibration(NamedTuple):
@@ -49,7 +50,10 @@ class Calibration(NamedTuple):
         Raises:
             KeyError, TypeError, ValueError: It is no calibration.
         """
-        return cls(tuple(float(value) for value in data["switch_latencies_s"]), float(data["counter_period_s"]))
+        found = cls(tuple(float(value) for value in data["switch_latencies_s"]), float(data["counter_period_s"]))
+        if not all(0.0 <= seconds <= _LONGEST_S for seconds in (*found.switch_latencies_s, found.counter_period_s)):
+            raise ValueError("a time that cannot be")
+        return found
 
 
 def calibrate(gpu: Gpu) -> Calibration:

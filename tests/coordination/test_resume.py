@@ -24,6 +24,7 @@ from perseus_ds.profiling.table import write_profile
 from perseus_ds.rundir import RunDirectory
 
 ANOTHER = {"model": "another"}
+BASELINE = {"iteration_time_s": 1.6, "energy_j": 500.0}
 GPU = Hardware("A100", "550", (1400, 1200, 1000, 800), 0.01)
 
 
@@ -34,7 +35,7 @@ def earlier(tmp_path):
     for number, depends in enumerate((DEPENDS, ANOTHER)):
         remember(Config(run_dir=tmp_path), directory, number, depends, PROFILE, 60.0 + number)
         directory.write_json(numbered("trace.json", number), [trace.to_json() for trace in traces(2 + number)])
-    directory.write_json("summary.json", {"baseline": {"energy_j": 500.0}})
+    directory.write_json("summary.json", {"baseline": BASELINE})
     assert directory.flush()
     return tmp_path
 
@@ -114,7 +115,7 @@ def test_of_every_kind_of_gpu_its_own_files_are_found(earlier):
     for number, found in enumerate(look(earlier)):
         assert found.known is Resumable.ALL
         assert (found.blocking_power_w, found.traces) == (60.0 + number, traces(2 + number))
-        assert found.baseline == {"energy_j": 500.0}
+        assert found.baseline == BASELINE
 
 
 @pytest.mark.parametrize("name", ["trace-2.json", "resume-2.json"])
