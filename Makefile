@@ -4,7 +4,7 @@ READY := .venv/.ready
 export DS_ACCELERATOR := cpu
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo demo-megatron demo-power test test-matrix mutants lint bench worlds gpu-check docs clean
+.PHONY: demo demo-megatron demo-power test test-matrix mutants lint bench worlds soak gpu-check docs clean
 
 $(READY): pyproject.toml $(wildcard requirements/*.txt)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -62,6 +62,11 @@ bench: $(READY)  ## Solver against lowtime and HiGHS, bus at 10,240 ranks, hooks
 worlds: $(READY)  ## Short jobs on every GPU model that can be simulated; see docs/worlds.md
 	$(BIN)/python -m perseus_ds.frontier.kernels
 	$(BIN)/python benchmarks/worlds.py
+
+soak: $(READY)  ## Half an hour of disturbed training: make soak FRAMEWORK=megatron GPU=a100 ITERATIONS=2000 MINUTES=10
+	$(BIN)/python -m perseus_ds.frontier.kernels
+	$(BIN)/python benchmarks/soak.py --framework $(or $(FRAMEWORK),deepspeed) --gpu $(or $(GPU),kind) \
+	  --iterations $(or $(ITERATIONS),20000) --minutes $(or $(MINUTES),24)
 
 gpu-check: $(READY)  ## Experiments on one GPU by reading only, else on a virtual one; see docs/silicon.md
 	$(BIN)/python -m perseus_ds.silicon

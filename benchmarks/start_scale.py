@@ -1,0 +1,225 @@
+"""How a large job's bus starts: requests to the key-value store, seconds, threads and memory per rank.
+
+Small jobs are started for real: every rank makes its end of the bus, over gloo and a TCP store, as threads of a few
+processes. Their requests are counted, and so is what one store serves per second. From both follows what 10,240 ranks
+need; that much is reckoned, not run.
+
+    python benchmarks/start_scale.py
+    python benchmarks/start_scale.py --lazy     # members of a group connect once they talk (not used: timeouts fail)
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+import torch.distributed as dist
+from rich.console import Console
+from rich.table import Table
+
+from perseus_ds.coordination.bus import Bus
+from perseus_ds.coordination.rounds import RankStatus, condense, condensed_width
+from perseus_ds.pipeline.events import Topology
+
+TIMEOUT_S = 120.0
+SHAPES = ((1, 16), (2, 16), (4, 16), (8, 16), (2, 32), (2, 64))  # pipelines, ranks of each
+LARGE = (160, 64)
+PROCESSES = 4
+
+
+class CountingStore(dist.Store):
+    """A store that counts its requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inner = dist.HashStore()
+        self._lock = threading.Lock()
+        self.requests = 0
+
+    def _counted(self, call: Callable, *arguments):
+        with self._lock:
+            self.requests += 1
+        return call(*arguments)
+
+    def set(self, key, value):
+        return self._counted(self._inner.set, key, value)
+
+    def get(self, key):
+        return self._counted(self._inner.get, key)
+
+    def add(self, key, value):
+        return self._counted(self._inner.add, key, value)
+
+    def check(self, keys):
+        return self._counted(self._inner.check, keys)
+
+    def wait(self, keys, timeout=timedelta(seconds=TIMEOUT_S)):
+        return self._counted(self._inner.wait, keys, timeout)
+
+    def multi_get(self, keys):
+        return self._counted(self._inner.multi_get, keys)
+
+
+def topology(rank: int, pipelines: int, members: int) -> Topology:
+    """Return a rank's position: half the ranks of a pipeline are stages, in tensor-parallel pairs."""
+    place = rank % members
+    return Topology(rank, pipelines * members, rank // members, pipelines, place // 2, members // 2, place % 2, 2)
+
+
+def start(rank: int, pipelines: int, members: int, store: dist.Store) -> Bus:
+    """Start a rank's end of the bus, and use it once, as ``attach`` and the first iteration do."""
+    stages = members // 2
+    bus = Bus(
+        topology(rank, pipelines, members), TIMEOUT_S, partial(condense, stages=stages), condensed_width(stages), store
+    )
+    bus.broadcast(lambda: "a configuration").result(TIMEOUT_S)
+    bus.agree("hardware")
+    bus.post(RankStatus(0).row()).result(TIMEOUT_S)
+    return bus
+
+
+def on_threads(ranks: range, call: Callable[[int], Bus]) -> list[Bus]:
+    """Call for every rank at the same time."""
+    made: dict[int, Bus] = {}
+    threads = [threading.Thread(target=lambda one=rank: made.update({one: call(one)})) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == len(ranks), "a rank has failed"
+    return [made[rank] for rank in ranks]
+
+
+def memory_kb() -> int:
+    """Return this process's own memory."""
+    with open("/proc/self/status") as status:
+        return int(next(line for line in status if line.startswith("RssAnon:")).split()[1])
+
+
+def requests(pipelines: int, members: int) -> int:
+    """Return the store's requests of a whole start, counted."""
+    store = CountingStore()
+    on_threads(range(pipelines * members), lambda rank: start(rank, pipelines, members, store))
+    return store.requests
+
+
+def part(ranks: range, pipelines: int, members: int, port: int, results) -> None:
+    """Start some ranks of a job in this process, and report what it took."""
+    stores = {rank: dist.TCPStore("127.0.0.1", port, is_master=False) for rank in ranks}
+    stores[ranks[0]].add("ready", 1)
+    while stores[ranks[0]].add("ready", 0) < PROCESSES:
+        time.sleep(0.005)
+    before_kb, threads, sockets = memory_kb(), len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    begin_s = time.monotonic()
+    kept = on_threads(ranks, lambda rank: start(rank, pipelines, members, stores[rank]))
+    taken_s = time.monotonic() - begin_s
+    each = len(kept)
+    results.put(
+        (
+            taken_s,
+            (memory_kb() - before_kb) / each,
+            (len(os.listdir("/proc/self/task")) - threads) / each,
+            (len(os.listdir("/proc/self/fd")) - sockets) / each,
+        )
+    )
+    stores[ranks[0]].add("done", 1)
+    while stores[ranks[0]].add("done", 0) < PROCESSES:
+        time.sleep(0.05)
+    results.close()
+    results.join_thread()
+    os._exit(0)
+
+
+def real(pipelines: int, members: int) -> tuple[float, float, float, float]:
+    """Start a job as threads of several processes; return seconds, and kB, threads and descriptors per rank."""
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    context = multiprocessing.get_context("fork")
+    results, ranks = context.Queue(), pipelines * members
+    share = ranks // PROCESSES
+    processes = [
+        context.Process(target=part, args=(range(n * share, (n + 1) * share), pipelines, members, server.port, results))
+        for n in range(PROCESSES)
+    ]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=TIMEOUT_S) for _ in processes]
+    for process in processes:
+        process.join()
+    return tuple(max(column) for column in zip(*found, strict=True))
+
+
+def served_per_s() -> float:
+    """Return the requests that one store serves to several processes per second."""
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    server.set("key", "x" * 100)
+    context = multiprocessing.get_context("fork")
+    results, number = context.Queue(), 4000
+
+    def ask() -> None:
+        store = dist.TCPStore("127.0.0.1", server.port, is_master=False)
+        begin_s = time.monotonic()
+        for _ in range(number):
+            store.get("key")
+        results.put((begin_s, time.monotonic()))
+        results.close()
+        results.join_thread()
+        os._exit(0)
+
+    processes = [context.Process(target=ask) for _ in range(PROCESSES)]
+    for process in processes:
+        process.start()
+    spans = [results.get(timeout=TIMEOUT_S) for _ in processes]
+    for process in processes:
+        process.join()
+    # Each get is two requests to the server: wait, then get.
+    return PROCESSES * number / (max(end for _, end in spans) - min(begin for begin, _ in spans))
+
+
+def main() -> None:
+    if sys.argv[1:] == ["--lazy"]:
+        os.environ["TORCH_GLOO_LAZY_INIT"] = "1"
+    console = Console(width=130)
+    shown = Table(title="Start of the bus", title_justify="left")
+    for heading in (
+        "ranks",
+        "DP",
+        "requests per rank",
+        "real, s",
+        "kB per rank",
+        "threads per rank",
+        "descriptors per rank",
+    ):
+        shown.add_column(heading, justify="right")
+    per_rank: dict[tuple[int, int], float] = {}
+    for pipelines, members in SHAPES:
+        ranks = pipelines * members
+        taken_s, memory, threads, descriptors = real(pipelines, members)
+        per_rank[pipelines, members] = requests(pipelines, members) / ranks
+        shown.add_row(
+            str(ranks), str(pipelines), f"{per_rank[pipelines, members]:.1f}", f"{taken_s:.2f}", f"{memory:.0f}",
+            f"{threads:.1f}", f"{descriptors:.1f}",
+        )  # fmt: skip
+    console.print(shown)
+    rate = served_per_s()
+    # Requests per rank: constant beside what leaders ask, which is shared by a pipeline's ranks.
+    leaders = (per_rank[8, 16] - per_rank[4, 16]) * 16 / 4
+    members_ = (per_rank[2, 64] - per_rank[2, 32]) / 32
+    large = per_rank[2, 64] + leaders * (LARGE[0] - 2) / LARGE[1] + members_ * (LARGE[1] - 64)
+    total = large * LARGE[0] * LARGE[1]
+    console.print(
+        f"One store serves {rate:,.0f} requests per second to {PROCESSES} processes here. "
+        f"{LARGE[0] * LARGE[1]:,} ranks (DP {LARGE[0]}) make about {large:.0f} requests each, {total:,.0f} in all: "
+        f"{total / rate:.1f} s (reckoned)."
+    )
+    sys.stdout.flush()
+    os._exit(0)  # gloo's threads outlive their groups
+
+
+if __name__ == "__main__":
+    main()
