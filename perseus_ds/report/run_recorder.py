@@ -36,14 +36,13 @@ from perseus_ds.coordination.events import (
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.plan_table import PlanTable, is_slow
 from perseus_ds.coordination.resume import copy_resume_data
-from perseus_ds.coordination.stage_condition import ceiling_mhz
 from perseus_ds.frontier.power_objectives import JobPower, PowerCap
 from perseus_ds.messages import one_line, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.report.closing import closing_table
 from perseus_ds.report.power_rows import PowerOrder, power_rows
 from perseus_ds.report.provenance import software_versions
-from perseus_ds.report.run_stats import Measurement, RunStats, StragglerRecord
+from perseus_ds.report.run_stats import Measurement, RunStats, described
 from perseus_ds.rundir import RunDirectory
 
 __all__ = ["RunRecorder"]
@@ -186,13 +185,13 @@ class RunRecorder:
         for (_, slowdowns), found in event.straggler_plans.plan_sets.items():
             kind = "straggler_plans" if is_slow(slowdowns) else "one_more_plan"
             times = {"t_min_s": found.t_min_s, "t_star_s": found.t_star_s}
-            self._event(kind, event.iteration, slowdowns=[*map(_described, slowdowns)], **times)
+            self._event(kind, event.iteration, slowdowns=[*map(described, slowdowns)], **times)
 
     def _straggler_changed(self, event: StragglerChanged) -> None:
         begun, ended = self._stats.note_stragglers(event, self._config.straggler.recovery_iterations)
         self._slow = is_slow(sum(event.slowdowns, ()))
         for record in begun:
-            self._event("straggler", event.iteration, **_given(record))
+            self._event("straggler", event.iteration, **record.given())
         for record in ended:
             self._event("recovered", event.iteration, pipeline=record.pipeline, stage=record.stage)
 
@@ -294,13 +293,3 @@ class RunRecorder:
         self.directory.write_json("iterations.json", series)
         self._next_summary_s = time.monotonic() + _PAUSE_S * len(series)
         return summary
-
-
-def _described(condition: float) -> float | str:
-    """Return a stage's slowdown, or its ceiling."""
-    held_mhz = ceiling_mhz(condition)
-    return condition if held_mhz is None else f"{held_mhz} MHz"
-
-
-def _given(record: StragglerRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if value is not None}

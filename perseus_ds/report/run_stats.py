@@ -14,7 +14,7 @@ from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.stage_condition import ceiling_mhz
 from perseus_ds.report.typical import typical_energies_j
 
-__all__ = ["Measurement", "RunStats", "StragglerRecord"]
+__all__ = ["Measurement", "RunStats", "StragglerRecord", "described"]
 
 
 # Iterations kept: a training of weeks must neither fill the memory nor be summed up for ever longer.
@@ -64,6 +64,10 @@ class StragglerRecord:
     t_opt_s: float | None = None
     recovered_iteration: int | None = None
     returned_iteration: int | None = None
+
+    def given(self) -> dict[str, Any]:
+        """Return what is known of it."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass
@@ -282,3 +286,9 @@ class RunStats:
 def _mean(values: Iterable[float]) -> float | None:
     listed = list(values)
     return sum(listed) / len(listed) if listed else None
+
+
+def described(condition: float) -> float | str:
+    """Return a stage's slowdown, or its ceiling."""
+    held_mhz = ceiling_mhz(condition)
+    return condition if held_mhz is None else f"{held_mhz} MHz"
