@@ -4,7 +4,7 @@ READY := .venv/.ready
 export DS_ACCELERATOR := cpu
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo demo-megatron demo-power test test-matrix mutants lint bench worlds soak gpu-check docs clean
+.PHONY: demo demo-megatron demo-power test reliability test-matrix mutants lint bench worlds soak gpu-check docs clean
 
 $(READY): pyproject.toml $(wildcard requirements/*.txt)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -37,6 +37,11 @@ demo-power: $(READY)  ## A Megatron job follows a power signal: down to 60 %, ba
 test: $(READY)
 	$(BIN)/python -m perseus_ds.frontier.kernels
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest
+
+reliability: $(READY)  ## What faults do to a training; writes docs/reliability.md (as root: two nodes, a full disk)
+	$(BIN)/python -m perseus_ds.frontier.kernels
+	$(BIN)/python -m pytest tests/reliability -n 0 -p reliability_page
+	$(BIN)/python tests/reliability/reliability_page.py
 
 test-matrix: $(READY)  ## The hooks on every supported framework version; writes docs/framework-releases.md
 	$(BIN)/nox

@@ -135,6 +135,11 @@ class Bus:
         """Whether none of its calls runs any more."""
         return self._rounds.is_over and self._bulk.is_over
 
+    def release(self) -> bool:
+        """Give back the threads and connections of a bus that is over; return False while a call hangs within gloo."""
+        released = [channel.release() for channel in (self._rounds, self._bulk)]
+        return all(released)
+
     def _end(self) -> None:
         """The process ends: finish this rank's last round, which others may need, but no plans."""
         self._rounds.end(_LAST_ROUND_S)

@@ -16,9 +16,6 @@ __all__ = ["Channel"]
 
 _GIVE_UP_S = 0.2
 
-_left: list[Channel] = []
-"""Those that have ended. The next one is made once all ranks have left them: then their groups are in nobody's way."""
-
 
 class Channel:
     """All ranks of a pipeline, and one leader per pipeline.
@@ -39,7 +36,6 @@ class Channel:
     """
 
     def __init__(self, layout: Layout, rank: int, store: Store, name: str, connect_s: float, call_s: float) -> None:
-        _left[:] = [one for one in _left if not one.release()]
         leaders, members = layout.leaders, layout.members
         self._closed = threading.Event()
         self.pipelines = len(leaders)
@@ -56,17 +52,17 @@ class Channel:
         self.thread.join(timeout_s)
         self._closed.set()
         self.thread.join(_GIVE_UP_S)
-        _left.append(self)
-
-    def release(self) -> bool:
-        """Give back threads and sockets, unless a call still hangs; return whether all are given back."""
-        groups = [group for group in (self.pipeline, self.leaders) if group is not None]
-        return self.is_over and all(group.release() for group in groups)
 
     @property
     def is_over(self) -> bool:
         """Whether every call has ended."""
         return not self.thread.is_alive
+
+    def release(self) -> bool:
+        """Give back what its groups hold, once it is over; return False if a call still hangs."""
+        groups = [self.pipeline] if self.leaders is None else [self.pipeline, self.leaders]
+        released = [group.release() for group in groups]
+        return all(released)
 
     def gather(self, value: Any) -> list[Any] | None:
         """Gather one value per rank on the coordinator, in pipeline, stage, tensor-rank order.

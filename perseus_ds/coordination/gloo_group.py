@@ -61,6 +61,7 @@ class GlooGroup:
     ) -> None:
         self._closed = closed
         self._failed = False
+        self._work: Any = None  # of the latest call, until it has ended
         self.size = len(ranks)
         self.index = ranks.index(rank)
         # Torch's stubs know neither a backend's options nor its collectives.
@@ -70,13 +71,13 @@ class GlooGroup:
         options._devices = [gloo.create_device(hostname=address) if address else gloo.create_default_device()]
         self._group: Any = gloo(PrefixStore(name, store), self.index, self.size, options)
         self._group._set_default_timeout(timedelta(seconds=call_s))
-        self._work: Any = None
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
 
     def release(self) -> bool:
-        """Destroy the group with its threads and sockets, unless a call still hangs in it; return whether it is gone.
+        """Give back the group's threads and connections, once nobody makes calls any more.
 
-        Nobody may make a call any more, here or on another member.
+        Returns:
+            False if a call hangs: it ends with its timeout, or once another member releases its end.
         """
         if self._work is not None and not self._work.is_completed():
             return False
@@ -136,9 +137,9 @@ class GlooGroup:
         if self._failed or self._closed.is_set():
             raise GroupClosed
         self._failed = True
-        self._work = begin()
-        self._finish(self._work)
-        self._failed = False
+        self._work = work = begin()
+        self._finish(work)
+        self._failed, self._work = False, None
 
     def _finish(self, work: Any) -> None:
         pause_s = _FIRST_PAUSE_S

@@ -26,6 +26,7 @@ __all__ = ["Offer", "Rejoin", "RejoinTerms", "end_for_good"]
 _POLL_S = 0.05
 _RETRY_PAUSE_S = 1.0
 _CLOSING_S = 1.0
+_RELEASE_S = 30.0  # a call that hangs so long ends by its own timeout; its group stays
 _LEAD = 2  # iterations between the agreement and the return: hosts of different ranks are not at the same one
 
 
@@ -88,6 +89,7 @@ class Rejoin:
         self.number = number
         self._terms = terms
         self._left, self._core = bus, core
+        self._spent = [bus]  # what nobody uses any more
         self._patience_s = patience_s
         self._iteration = iteration
         self._offer: Offer | None = None
@@ -137,6 +139,7 @@ class Rejoin:
                 self._over = meet(store, self.number, self._terms.ranks, self._closed)
                 if self._over is None:
                     self._return(part_of(store, self.number))
+                    self._release()
                 return
             except Exception as error:
                 self._failed(store, error)
@@ -162,7 +165,14 @@ class Rejoin:
                 lead *= 2
         except Exception:
             bus.give_up(0.0)
+            self._spent.append(bus)
             raise
+
+    def _release(self) -> None:
+        """Give back what the old buses hold. All ranks have met, so none waits for an answer on them."""
+        give_up_s = time.monotonic() + _RELEASE_S
+        while self._spent and time.monotonic() < give_up_s and not self._closed.wait(_POLL_S):
+            self._spent = [bus for bus in self._spent if not (bus.is_over and bus.release())]
 
     def _agree(self, bus: Bus, core: PhaseController, lead: int) -> bool:
         """Agree on the first common iteration; iterations shorter than the agreement need another try."""

@@ -1,15 +1,18 @@
-"""Where ranks meet again after a failure: the job's key-value store, which no failure of the bus affects.
+"""Where ranks settle what must not be left open: the job's key-value store, which no failure of the bus affects.
 
-Each meeting has a number. It takes place once every rank has come, however late. Any rank may call all meetings off.
+After a failure they meet again. Each meeting has a number. It takes place once every rank has come, however late. Any
+rank may call all meetings off. When they begin, they attach all together or not at all: a vote.
 """
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-__all__ = ["call_off", "meet", "own_connection", "part_of"]
+__all__ = ["Vote", "call_off", "meet", "own_connection", "part_of"]
 
 _GO, _OFF = "go", "off "
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.005, 1.0
@@ -41,13 +44,7 @@ def meet(store: Store, number: int, ranks: int, closed: threading.Event) -> str 
     part = part_of(store, number)
     if part.add("here", 1) == ranks:
         part.compare_set("verdict", "", _GO)
-    pause_s = _FIRST_PAUSE_S
-    while not part.check(["verdict"]):
-        if closed.wait(pause_s):
-            return ""
-        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
-    verdict = part.get("verdict").decode()
-    return None if verdict == _GO else verdict.removeprefix(_OFF)
+    return "" if (verdict := _await_verdict(part, closed.wait)) is None else _cause(verdict)
 
 
 def call_off(store: Store, number: int, cause: str) -> None:
@@ -60,3 +57,61 @@ def call_off(store: Store, number: int, cause: str) -> None:
     """
     for one in (number, number + 1):
         part_of(store, one).compare_set("verdict", "", _OFF + cause)
+
+
+class Vote:
+    """All ranks attach, or none does.
+
+    Args:
+        store: The job's key-value store.
+        attempt: Number of the attempt, from 0.
+
+    Attributes:
+        part: The part of the store that belongs to the attempt.
+    """
+
+    def __init__(self, store: Store, attempt: int) -> None:
+        self.part = PrefixStore(f"attempt/{attempt}", store)
+
+    def rejected(self) -> str | None:
+        """Return why a rank has voted against it, None if none has so far."""
+        return _cause(self.part.get("verdict").decode()) if self.part.check(["verdict"]) else None
+
+    def reject(self, cause: str) -> str | None:
+        """Vote against it; return the cause that counts: the first one. None if all had voted for it before."""
+        return _cause(self.part.compare_set("verdict", "", _OFF + cause).decode())
+
+    def accept(self, ranks: int, timeout_s: float) -> str | None:
+        """Vote for it, and wait for all others.
+
+        Args:
+            ranks: Number of ranks.
+            timeout_s: Who waits longer votes against it.
+
+        Returns:
+            None if all have voted for it; else the cause that counts.
+        """
+        if self.part.add("here", 1) == ranks:
+            self.part.compare_set("verdict", "", _GO)
+        give_up_s = time.monotonic() + timeout_s
+
+        def pause(seconds: float) -> bool:
+            time.sleep(seconds)
+            return time.monotonic() > give_up_s
+
+        verdict = _await_verdict(self.part, pause)
+        return self.reject("not all ranks have attached in time") if verdict is None else _cause(verdict)
+
+
+def _await_verdict(part: Store, pause: Callable[[float], bool]) -> str | None:
+    """Look for the verdict until it is there; ``pause`` waits, and returns whether to give up."""
+    pause_s = _FIRST_PAUSE_S
+    while not part.check(["verdict"]):
+        if pause(pause_s):
+            return None
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+    return part.get("verdict").decode()
+
+
+def _cause(verdict: str) -> str | None:
+    return None if verdict == _GO else verdict.removeprefix(_OFF)

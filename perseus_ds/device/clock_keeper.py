@@ -213,7 +213,8 @@ class ClockKeeper:
             except OSError:
                 message = b""
             if not message:
-                self._lost()
+                if self.alive:  # another thread may just have closed it
+                    self._lost()
                 break
             records.extend(decode(message))
         return self._sorted(records)

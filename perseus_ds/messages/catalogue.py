@@ -60,9 +60,16 @@ CATALOGUE: dict[str, UserMessage] = {
         "Perseus pauses, clocks are reset, the training goes on: {cause}",
         "no action needed: it comes back when all ranks answer; the traceback is in {file}",
     ),
+    "attach-again": UserMessage(
+        "Perseus cannot begin yet, the training goes on: {cause}",
+        "no action needed: it tries again in {iterations} iterations; the traceback is in {file}",
+    ),
     "switched-off": UserMessage(
         "Perseus is off for the rest of the run, clocks are reset, the training goes on: {cause}",
         "see the traceback in {file}; rejoin.attempts says how many failures are survived",
+    ),
+    "told-to-end": UserMessage(
+        "this process has been told to end (SIGTERM)", "no action needed: the clocks were reset at once"
     ),
     "round-overdue": UserMessage(
         "not all ranks have answered within bus_timeout_s ({timeout_s:g} s)",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+
+from torch.distributed import DistStoreError
+from torch.distributed.distributed_c10d import Store
 
 from perseus_ds.config import Config
 from perseus_ds.console import log
@@ -21,10 +26,11 @@ from perseus_ds.coordination.phase_controller import PhaseController
 from perseus_ds.coordination.phases import Resumable
 from perseus_ds.coordination.plan_channel import PlanChannel
 from perseus_ds.coordination.rejoin import RejoinTerms
+from perseus_ds.coordination.rendezvous import Vote
 from perseus_ds.coordination.resume import Hardware, ResumeData, depends_on, group_pipelines, look_up
 from perseus_ds.coordination.rounds import condense, condensed_width
 from perseus_ds.frontier.kernels import load_kernels, load_path_kernel
-from perseus_ds.messages import PerseusError, user_message
+from perseus_ds.messages import PerseusError, one_line, user_message
 from perseus_ds.pipeline.clocks import USUAL_JITTER
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.report.energy_file import EnergyFile
@@ -33,6 +39,7 @@ from perseus_ds.report.metrics_writer import MetricsWriter
 from perseus_ds.report.run_recorder import RunRecorder
 from perseus_ds.report.sinks import metric_sinks
 from perseus_ds.rundir import RunDirectory
+from perseus_ds.runtime.beginning import AttachFailed
 from perseus_ds.runtime.comeback import Comeback
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.runtime.rank_gpu import RankGpu
@@ -43,28 +50,53 @@ from perseus_ds.worker_process import WorkerProcess
 __all__ = ["attach"]
 
 
-def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -> RankSession:
+def attach(config: Config, topology: Topology, checkpoint: Path | None = None, attempt: int = 0) -> RankSession:
     """Connect a rank to the others and to its GPU. All ranks call it at the same iteration.
 
     Args:
         config: This rank's configuration; all ranks use the coordinator's.
         topology: Position of this rank, as its framework counts the replicas.
         checkpoint: Folder with an earlier run's results, if any.
+        attempt: Number of earlier attempts; all ranks count alike.
 
     Returns:
         The rank, ready for its first iteration.
 
     Raises:
-        PerseusError: This or another rank failed; then no rank attaches.
+        AttachFailed: This or another rank failed; then no rank attaches, and what was opened is closed again.
     """
+    vote = Vote(job_store(), attempt)
+    with ExitStack() as undo:
+        try:
+            if (cause := vote.rejected()) is None:
+                session = _put_together(config, topology, checkpoint, vote.part, undo)
+                if (cause := vote.accept(topology.world_size, config.bus_timeout_s)) is None:
+                    undo.pop_all()
+                    return session
+        except Exception as error:
+            met = PerseusError("round-overdue", timeout_s=config.bus_timeout_s) if _is_overdue(error) else error
+            raise AttachFailed(vote.reject(one_line(met)) or "", met) from error
+        raise AttachFailed(cause)
+
+
+def _is_overdue(error: Exception) -> bool:
+    """Whether other ranks have not come in time, whoever says so: the bus, the store or gloo."""
+    return isinstance(error, TimeoutError | FutureTimeout | DistStoreError) or "timed out" in str(error).lower()
+
+
+def _put_together(
+    config: Config, topology: Topology, checkpoint: Path | None, store: Store, undo: ExitStack
+) -> RankSession:
+    """Return the rank; ``undo`` closes what it has opened."""
     load_path_kernel()  # before anything is measured
     stages = topology.stages
     make_bus = partial(Bus, topology, config.bus_timeout_s, partial(condense, stages=stages), condensed_width(stages))
-    bus = make_bus()
+    bus = make_bus(store=store)
+    undo.callback(bus.give_up, 0.0)
     topology = bus.layout.topology
     pipelines = topology.pipelines
     config = bus.broadcast(lambda: config).result(config.bus_timeout_s)
-    opened = _open(config, topology, bus)
+    opened = _open(config, topology, bus, undo)
     groups = group_pipelines(opened.hardware, pipelines)
     depends = _depends(config, topology, opened.hardware, groups)
     directories = [config.run_dir, *filter(None, [checkpoint])]
@@ -78,12 +110,14 @@ def attach(config: Config, topology: Topology, checkpoint: Path | None = None) -
     known, baseline = bus.broadcast(know).result(config.bus_timeout_s)
     subscribers: list[Subscriber] = [RankLog(topology)]
     worker, coordinator, orders = WorkerProcess(), None, OrderBox()
+    undo.callback(worker.close)
     if (directory := opened.directory) is not None:
         jitter_s = USUAL_JITTER * median(one.switch_latency_s for one in opened.hardware)
         coordinator = Coordinator(config, topology, directory, depends, found, groups, jitter_s, worker.call)
         orders = OrderBox(ControlFile(directory.path / CONTROL_FILE, pipelines))
         subscribers += [JobLog(config), RunRecorder(config, topology, directory, opened.gpu.describe(), baseline)]
         subscribers.append(EnergyFile(directory))
+        undo.callback(orders.close)
         _greet(opened, topology, directory, known, resumes=baseline is not None)
     # One rank of each node compiles the kernels, and then all load them, before the profile is there.
     load = partial(worker.call, load_kernels)
@@ -121,26 +155,28 @@ class _Opened:
     sets_clocks: bool
 
 
-def _open(config: Config, topology: Topology, bus: Bus) -> _Opened:
+def _open(config: Config, topology: Topology, bus: Bus, undo: ExitStack) -> _Opened:
     """Open every rank's GPU and the run directory.
 
     Raises:
-        PerseusError: This or another rank failed; everything opened is closed again.
+        PerseusError: This or another rank failed.
     """
     gpu: RankGpu | None = None
     directory: RunDirectory | None = None
     failure: Exception | None = None
     try:
         gpu = RankGpu(config, topology)
+        undo.callback(gpu.close)
         if bus.is_coordinator:
             directory = RunDirectory(config.run_dir)
     except Exception as error:
         failure = error
-    states = bus.agree(_State(failure, gpu))
+    try:
+        states = bus.agree(_State(failure, gpu))
+    except Exception as error:
+        raise failure or error from error
     failures = sorted({state.failure for state in states if state.failure})
     if failures:
-        if gpu is not None:
-            gpu.close()
         raise failure or PerseusError("failed-elsewhere", ranks=failures[0])
     assert gpu is not None, "opened, or failed"
     hardware = [state.hardware for state in states if state.hardware]

@@ -48,15 +48,19 @@ class Comeback:
         Returns:
             False if it is: too many failures in a short time, or one on the way back.
         """
+        limit = self._terms.limit
+        if self._rejoin is not None or (limit is not None and not limit.survives(time.monotonic())):
+            self.call_off(cause)
+            return False
+        self._rejoin = Rejoin(self._terms, bus, core, self._meetings + 1, iteration, patience_s)
+        return True
+
+    def call_off(self, cause: str) -> None:
+        """End it for good, on all ranks."""
         if self._rejoin is not None:
             self._rejoin.call_off(cause)
-            return False
-        number, limit = self._meetings + 1, self._terms.limit
-        if limit is not None and not limit.survives(time.monotonic()):
-            end_for_good(self._terms.store, number, cause)
-            return False
-        self._rejoin = Rejoin(self._terms, bus, core, number, iteration, patience_s)
-        return True
+        else:
+            end_for_good(self._terms.store, self._meetings + 1, cause)
 
     def begins(self, iteration: int) -> Offer | None:
         """Tell that this rank begins an iteration; see ``Rejoin.begins``."""

@@ -20,7 +20,9 @@ from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.table import read_profile
 from perseus_ds.ranks import rank, tells_for_all
 from perseus_ds.rundir import check_writable, write_atomically
+from perseus_ds.runtime.beginning import AttachFailed, Beginning
 from perseus_ds.runtime.simulation import profile_file
+from perseus_ds.runtime.termination import TerminationNotice
 
 if TYPE_CHECKING:
     from perseus_ds.coordination.orders import Order
@@ -81,6 +83,8 @@ class PerseusListener:
         self.session: RankSession | None = None
         self._earlier: Path | None = None
         self._off = False
+        self._beginning = Beginning()
+        self._termination = TerminationNotice(lambda: self._quietly(self._told_to_end))
         self._resting = False  # after a failure, until the next iteration begins
         self._told_idle = False
         atexit.register(self._at_exit)
@@ -132,8 +136,12 @@ class PerseusListener:
             if self.config is None:
                 self.tell_if_idle()
                 return
+            if not self._beginning.is_due():
+                return
             self._guarded(self._attach, topology)
         self._resting = False
+        if self.session is not None:
+            self._guarded(self._termination.watch)
         self._pass_on("iteration_begin", microbatches, training)
         if self._resting:
             self._resting = False
@@ -162,6 +170,10 @@ class PerseusListener:
         """Pass on."""
         self._pass_on("iteration_end")
 
+    def _told_to_end(self) -> None:
+        if self.session is not None:
+            self.session.told_to_end()
+
     def _pass_on(self, name: str, *arguments: Any) -> None:
         if self.session is not None and not self._resting:
             self._guarded(getattr(self.session, name), *arguments)
@@ -176,20 +188,26 @@ class PerseusListener:
         from perseus_ds.runtime.attach import attach
 
         assert self.config is not None
-        self.session = attach(self.config, topology, self._earlier)
+        self.session = attach(self.config, topology, self._earlier, self._beginning.attempt)
         # Once more, as the last registered is called first: before the keeper ends, who is asked what it has to say.
         atexit.unregister(self._at_exit)
         atexit.register(self._at_exit)
 
     def _failed(self, error: Exception) -> None:
         """Handle an error of Perseus: pause it, or end it for good, and print one message. Training goes on."""
-        self._resting = True
-        pauses = self._pause(error)
+        assert self.config is not None
+        self._resting, again = True, None
+        if isinstance(error, AttachFailed):
+            if not error.lasts:
+                again = self._beginning.again(self.config.rejoin.attempts)
+            error = error.error
+        pauses = again is not None or self._pause(error)
         # What all ranks meet need not be told by every rank, and a pause is told by the rank that has caused it.
         told_there = pauses and isinstance(error, PerseusError) and error.code == "failed-elsewhere"
         if not told_there and (not concerns_all(error) or tells_for_all()):
-            code = "paused" if pauses else "switched-off"
-            log.error("%s", user_message(code, cause=_cause(error), file=self._save_traceback(error)))
+            code = "attach-again" if again else "paused" if pauses else "switched-off"
+            values = {"cause": _cause(error), "file": self._save_traceback(error), "iterations": again}
+            log.error("%s", user_message(code, **values))
         if not pauses:
             self._off = True
             self._at_exit()
@@ -210,6 +228,7 @@ class PerseusListener:
         return str(file)
 
     def _at_exit(self) -> None:
+        self._quietly(self._termination.release)
         session, self.session = self.session, None
         if session is not None:
             self._quietly(session.close)

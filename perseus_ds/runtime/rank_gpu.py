@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from functools import partial
 from typing import Any
 
@@ -118,6 +119,10 @@ class RankGpu:
         self.set_mhz(UNLOCKED)
         if self._simulation:
             self._simulation.close()
+
+    def let_go(self) -> None:
+        """Reset the clocks for good, and return at once; no other keeper comes."""
+        threading.Thread(target=self._keeper.close, name="perseus_ds-last-reset", daemon=True).start()
 
     def take_clocks(self) -> None:
         """Request clocks again."""

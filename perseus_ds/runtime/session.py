@@ -97,6 +97,7 @@ class RankSession:
         self._waited_s = 0.0
         self._sent: Order | None = None
         self._calm_at = -1
+        self._told_to_end = False
 
     def place(self, order: Order) -> None:
         """Send an order to all ranks with one of the next rounds."""
@@ -110,8 +111,10 @@ class RankSession:
         """Close the previous iteration, decide on this one, and request its first clock.
 
         Raises:
-            PerseusError: Another rank has failed, or an answer of the bus is overdue.
+            PerseusError: Another rank has failed, an answer of the bus is overdue, or this process is to end.
         """
+        if self._told_to_end:
+            raise PerseusError("told-to-end")
         now_s = time.monotonic()
         self._meter.iteration_over(now_s)
         if not training:
@@ -149,6 +152,11 @@ class RankSession:
         """Mark the schedule's end."""
         self._meter.iteration_end()
 
+    def told_to_end(self) -> None:
+        """This process will end soon: reset the clocks at once and for good. The next iteration ends Perseus."""
+        self._told_to_end = True
+        self._meter.gpu.let_go()
+
     def pause(self, error: Exception) -> bool:
         """Leave the others after a failure: reset the clocks, and go on alone until all ranks come back.
 
@@ -168,6 +176,9 @@ class RankSession:
         overdue = isinstance(error, PerseusError) and error.code == "round-overdue"
         patience_s = 0.0 if overdue else self._config.bus_timeout_s
         left = self._bus, self._controller, self._iteration
+        if self._told_to_end and self._comeback is not None:
+            self._comeback.call_off(cause)
+            self._comeback = None
         lasts = self._comeback is None or not self._comeback.leave(*left, patience_s, cause)
         self._emit((EndedForGood if lasts else RanksLost)(self._iteration, cause))
         return not lasts

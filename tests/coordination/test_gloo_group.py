@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
@@ -133,21 +134,31 @@ def test_no_call_begins_on_a_group_whose_members_may_be_at_different_ones(why):
             call(torch.ones(1))
 
 
-def threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+def test_a_group_that_is_done_gives_its_threads_and_connections_back():
+    def held() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+    connected(2)[0].release()  # whatever gloo keeps for good
+    before = held()
+    groups = connected(2)
+    on_ranks(2, lambda rank: groups[rank].all_gather(torch.ones(1)))
+    assert held() > before
+    assert [group.release() for group in groups] == [True, True]
+    assert [group.release() for group in groups] == [True, True]
+    assert held() <= before
 
 
-def test_a_group_gives_its_threads_and_sockets_back_once_no_call_hangs_in_it():
-    before, closed = threads(), threading.Event()
-    first, second = connected(2, call_s=1.0, closed=closed)
-    assert threads() > before
-    threading.Timer(0.2, closed.set).start()
-    with pytest.raises(GroupClosed):
-        first.all_gather(torch.zeros(1))
-    assert not first.release()
-    assert second.release()
-    deadline_s = time.monotonic() + 20.0
-    while not first.release() and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    assert first.release()
-    assert threads() == before
+def test_a_group_whose_call_hangs_is_kept_until_another_member_lets_it_go():
+    closed = threading.Event()
+    groups = connected(2, closed=closed)
+    with ThreadPoolExecutor(1) as thread:
+        hanging = thread.submit(groups[0].all_gather, torch.ones(1))
+        time.sleep(0.1)
+        closed.set()
+        assert isinstance(hanging.exception(10.0), GroupClosed)
+    assert not groups[0].release()
+    assert groups[1].release()
+    deadline_s = time.monotonic() + 10.0
+    while not groups[0].release():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

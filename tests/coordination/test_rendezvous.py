@@ -5,7 +5,7 @@ import threading
 import torch.distributed as dist
 from rank_threads import on_ranks
 
-from perseus_ds.coordination.rendezvous import call_off, meet, own_connection
+from perseus_ds.coordination.rendezvous import Vote, call_off, meet, own_connection
 
 
 def test_all_wait_for_the_last_one_and_each_meeting_is_one_of_its_own():
@@ -42,3 +42,25 @@ def test_closed_nobody_waits_any_more():
     closed = threading.Event()
     closed.set()
     assert meet(dist.HashStore(), 1, 2, closed) == ""
+
+
+def test_all_ranks_attach_once_the_last_one_has_voted():
+    store = dist.HashStore()
+    assert on_ranks(3, lambda _: Vote(store, 0).accept(3, 10.0)) == [None] * 3
+    assert Vote(store, 0).rejected() is None
+
+
+def test_one_vote_against_it_counts_for_all_and_the_first_cause_with_it():
+    store = dist.HashStore()
+    assert Vote(store, 0).rejected() is None
+    assert Vote(store, 0).reject("no GPU") == "no GPU"
+    assert Vote(store, 0).reject("no time") == "no GPU"
+    assert on_ranks(2, lambda _: Vote(store, 0).accept(3, 10.0)) == ["no GPU"] * 2
+    assert Vote(store, 0).rejected() == "no GPU"
+    assert Vote(store, 1).rejected() is None
+
+
+def test_who_waits_too_long_votes_against_it():
+    assert (
+        on_ranks(2, lambda _: Vote(dist.HashStore(), 0).accept(2, 0.05)) == ["not all ranks have attached in time"] * 2
+    )

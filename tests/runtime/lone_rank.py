@@ -59,6 +59,9 @@ class LoneGpu:
     def release_clocks(self) -> None:
         self.told.append(("releases", None))
 
+    def let_go(self) -> None:
+        self.told.append(("lets go", None))
+
     def take_clocks(self) -> None:
         self.told.append(("takes", None))
 

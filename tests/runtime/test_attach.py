@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 import torch.distributed as dist
 from lone_rank import LoneGpu
+from torch.distributed import DistStoreError
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.resume import Hardware
@@ -18,6 +19,7 @@ from perseus_ds.report.metrics_writer import MetricsWriter
 from perseus_ds.report.run_recorder import RunRecorder
 from perseus_ds.runtime import attach as module
 from perseus_ds.runtime.attach import attach
+from perseus_ds.runtime.beginning import AttachFailed
 
 ALONE = Topology(0, 1, 0, 1, 0, 1, framework="made up 1")
 
@@ -78,9 +80,38 @@ def test_without_metrics_nobody_writes_any(tmp_path, gpu):
 
 def test_a_run_directory_that_is_none_is_an_error_and_the_gpu_is_given_back(tmp_path, gpu):
     (tmp_path / "run").write_text("a file")
-    with pytest.raises(PerseusError, match="run"):
+    with pytest.raises(AttachFailed, match="run") as failed:
         attach(Config(run_dir=tmp_path / "run"), ALONE)
     assert gpu.closed == 1
+    assert failed.value.lasts
+    assert "[run-dir-not-writable]" in str(failed.value.error)
+
+
+def test_whatever_fails_is_undone_and_the_next_attempt_finds_nothing_of_it(tmp_path, gpu, monkeypatch):
+    def look_up(*_):
+        raise OSError("no file system")
+
+    config = Config(run_dir=tmp_path, report={"html": False})
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "look_up", look_up)
+        with pytest.raises(AttachFailed, match="no file system") as failed:
+            attach(config, ALONE)
+    assert not failed.value.lasts
+    assert gpu.closed == 1
+    with pytest.raises(AttachFailed, match="no file system"):
+        attach(config, ALONE)  # a rank that comes late to an attempt that has failed
+    assert gpu.closed == 1
+    attach(config, ALONE, attempt=1).close()
+
+
+def test_ranks_that_do_not_come_in_time_are_the_cause_and_not_how_this_rank_has_noticed(tmp_path, gpu, monkeypatch):
+    def late(*_, **__):
+        raise DistStoreError("wait timeout after 2000ms")
+
+    monkeypatch.setattr(module, "Bus", late)
+    with pytest.raises(AttachFailed, match=r"\[round-overdue\]") as failed:
+        attach(Config(run_dir=tmp_path), ALONE)
+    assert failed.value.error.code == "round-overdue"
 
 
 def test_a_gpu_that_refuses_is_an_error(tmp_path, gpu, monkeypatch):
@@ -88,7 +119,7 @@ def test_a_gpu_that_refuses_is_an_error(tmp_path, gpu, monkeypatch):
         raise PerseusError("failed-elsewhere", ranks="made to fail")
 
     monkeypatch.setattr(module, "RankGpu", refuse)
-    with pytest.raises(PerseusError, match="made to fail"):
+    with pytest.raises(AttachFailed, match="made to fail"):
         attach(Config(run_dir=tmp_path / "run"), ALONE)
     assert not (tmp_path / "run").exists()
 

@@ -182,3 +182,24 @@ def test_once_too_often_it_ends_for_good_on_both(tmp_path):
     for session in pair.sessions:
         session.close()
     assert [len(pair.of(rank, JobEnded)) for rank in range(STAGES)] == [1, 1]
+
+
+def test_a_rank_that_is_told_to_end_lets_its_gpu_go_at_once_and_ends_it_for_all_with_its_next_iteration(tmp_path):
+    pair = Pair(tmp_path)
+    other, told = pair.sessions
+    told.told_to_end()
+    assert ("lets go", None) in told._meter.gpu.told
+    with pytest.raises(PerseusError) as ended:
+        told.iteration_begin(MICROBATCHES, training=True)
+    assert not told.pause(ended.value)
+    assert other.pause(PerseusError("failed-elsewhere", ranks="rank 1"))
+
+    def go_on() -> None:
+        for _ in range(1000):
+            other.iteration_begin(MICROBATCHES, training=True)
+            time.sleep(0.01)
+
+    with pytest.raises(PerseusError, match="told-to-end"):
+        go_on()
+    for session in pair.sessions:
+        session.close()

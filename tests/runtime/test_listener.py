@@ -1,5 +1,6 @@
 """The listener: what reaches the rank, what the user is told, and how the training goes on when Perseus fails."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from perseus_ds.messages import PerseusError, RemoteError
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.runtime import attach, listener
+from perseus_ds.runtime.beginning import AttachFailed
 from perseus_ds.runtime.listener import PerseusListener
 
 ALONE, FORWARD = Topology(0, 1, 0, 1, 0, 1), Operation(Kind.FORWARD, 0)
@@ -42,8 +44,8 @@ def session(monkeypatch) -> Session:
     """The session that the first training iteration attaches; what it was attached with is in ``told`` too."""
     session = Session()
 
-    def attached(config, topology, checkpoint):
-        session.told.append(("attach", topology, checkpoint))
+    def attached(config, topology, checkpoint, attempt):
+        session.told.append(("attach", topology, checkpoint, attempt))
         if "attach" in session.errors:
             raise session.errors["attach"]
         return session
@@ -72,7 +74,7 @@ def test_the_first_training_iteration_attaches_and_from_then_on_all_is_passed_on
     ours.iteration_end()
     ours.checkpoint_saved("later")
     assert session.told == [
-        ("attach", ALONE, tmp_path / "ckpt" / "perseus_ds"),
+        ("attach", ALONE, tmp_path / "ckpt" / "perseus_ds", 0),
         ("iteration_begin", 4, True),
         ("iteration_begin", 4, False),
         ("operation_begin", FORWARD),
@@ -175,6 +177,60 @@ def test_who_cannot_attach_trains_without(ours, session, log_lines):
     assert session.names == ["attach"]
     assert ours.session is None
     assert ["OSError: no GPU" in line for line in log_lines.messages] == [True]
+
+
+def test_an_attempt_that_fails_is_repeated_some_iterations_later_until_there_were_too_many(ours, session, log_lines):
+    session.errors["attach"] = AttachFailed("no GPU", OSError("no GPU"))
+    for _ in range(60):
+        ours.iteration_begin(ALONE, 4, training=False)
+        ours.iteration_begin(ALONE, 4, training=True)
+    assert [attempt for *_, attempt in session.told] == [0, 1, 2, 3]
+    told = [line.rsplit(" ", 1)[1] for line in log_lines.messages]
+    assert told == ["[attach-again]"] * 3 + ["[switched-off]"]
+    assert "it tries again in 10 iterations" in log_lines.messages[0]
+
+
+def test_a_later_attempt_that_succeeds_is_as_good_as_the_first(ours, session):
+    session.errors["attach"] = AttachFailed("no GPU", OSError("no GPU"))
+    ours.iteration_begin(ALONE, 4, training=True)
+    session.errors.clear()
+    for _ in range(12):
+        ours.iteration_begin(ALONE, 4, training=True)
+    assert session.names == ["attach", "attach", *["iteration_begin"] * 3]
+
+
+def test_what_the_user_has_to_mend_is_not_tried_again(ours, session, log_lines):
+    session.errors["attach"] = AttachFailed("500 MHz is not a clock [profile-clock]")
+    for _ in range(20):
+        ours.iteration_begin(ALONE, 4, training=True)
+    assert session.names == ["attach"]
+    assert ["[switched-off]" in line for line in log_lines.messages] == [True]
+
+
+def test_sigterm_reaches_the_session_before_the_program_s_own_handler(ours, session):
+    heard = []
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append(session.names[-1]))
+    try:
+        ours.iteration_begin(ALONE, 4, training=True)
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == ["told_to_end"]
+        own = signal.signal(signal.SIGTERM, lambda *_: heard.append("a later one"))
+        ours.iteration_begin(ALONE, 4, training=True)
+        signal.raise_signal(signal.SIGTERM)
+        assert heard[1:] == ["a later one"]
+        assert session.names[-1] == "told_to_end"
+        ours.unhooked()
+        signal.raise_signal(signal.SIGTERM)
+        assert heard[2:] == ["a later one"]
+        assert own is not signal.getsignal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_without_a_handler_sigterm_is_left_alone(ours):
+    before = signal.getsignal(signal.SIGTERM)
+    ours.iteration_begin(ALONE, 4, training=True)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(
@@ -281,7 +337,7 @@ import atexit, sys
 from pathlib import Path
 from types import SimpleNamespace
 
-def attach(config, topology, checkpoint):
+def attach(config, topology, checkpoint, attempt):
     atexit.register(print, "keeper")
     return SimpleNamespace(iteration_begin=lambda *_: None, close=lambda: print("rank"))
 

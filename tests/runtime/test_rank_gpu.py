@@ -1,5 +1,6 @@
 """A rank's GPU: what it tells of itself, and how it passes on what the keeper says."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -90,6 +91,25 @@ def test_released_the_clocks_are_the_default_ones_whatever_is_asked_for(keeper, 
     gpu.take_clocks()
     gpu.set_mhz(900, 8.5)
     assert keeper.asked == [default, default, (900, 8.5)]
+
+
+def test_let_go_a_gpu_s_keeper_ends_off_the_trainer_thread_and_no_other_comes(keeper, tmp_path):
+    ends, held = threading.Event(), threading.Event()
+
+    def close() -> KeeperUpdate:
+        held.wait(10.0)
+        keeper.alive = False
+        ends.set()
+        return NOTHING
+
+    keeper.close, gpu = close, rank(tmp_path)
+    gpu.let_go()
+    assert not ends.is_set()
+    held.set()
+    assert ends.wait(10.0)
+    keeper.updates = [NOTHING]
+    gpu.drain_samples()
+    assert len(keeper.started) == 1
 
 
 def test_latency_and_jitter_are_as_calibrated_until_they_are_seen(keeper, tmp_path):
