@@ -78,7 +78,8 @@ def page(results: Sequence[Result]) -> str:
         "wherever the training goes on. The clocks are reset wherever a process ends.",
         "",
         f"It ran {'on' if len(days) == 1 else 'from'} {' to '.join(dict.fromkeys((days[0], days[-1])))}, on two cores.",
-        "Iterations last about 0.15 s, and `bus_timeout_s` is 2. Times count from the end of the fault.",
+        "Iterations last about 0.15 s. `bus_timeout_s` is 2, or 10 where a launcher starts the ranks. Times count from",
+        "the end of the fault. Each test runs once to write this page, so a busier host needs longer.",
         "",
         *_table(results),
     ]

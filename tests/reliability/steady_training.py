@@ -128,11 +128,11 @@ def megatron_step() -> Callable[[], float | None]:
 STEPS = {"deepspeed": deepspeed_step, "megatron": megatron_step}
 
 
-def agreed_order(directory: Path) -> str:
-    """Return what rank 0 reads, on all ranks: they follow it at the same iteration."""
-    told = [(directory / "orders").read_text() if dist.get_rank() == 0 else ""]
-    dist.broadcast_object_list(told)
-    return told[0]
+def agreed(order: str, signals: list[int]) -> tuple[str, bool]:
+    """Return the order that rank 0 has read, and whether any rank has had a signal: all act at the same iteration."""
+    told: list[tuple[str, bool]] = [("", False)] * dist.get_world_size()
+    dist.all_gather_object(told, (order, bool(signals)))
+    return told[0][0], any(signalled for _, signalled in told)
 
 
 def break_perseus() -> None:
@@ -156,7 +156,8 @@ def train(framework: str, directory: Path) -> None:
         signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     losses = (directory / f"{rank}.losses").open("w")
     for iteration in count():
-        before, order = order, agreed_order(directory)
+        before = order
+        order, ends = agreed((directory / "orders").read_text(), signals)
         if order == "stop":
             break
         if order != before:
@@ -166,7 +167,7 @@ def train(framework: str, directory: Path) -> None:
                 (directory / "paused").write_text(f"{iteration} {time.time()}")
             if who == rank and what == "break":
                 break_perseus()
-        if signals:
+        if ends:
             time.sleep(CHECKPOINT_S)
         (directory / f"{rank}.progress").write_text(f"{os.getpid()} {iteration}")
         if (loss := step()) is not None:

@@ -91,7 +91,7 @@ def job(framework, nodes, tmp_path_factory, attempt):
     key = framework, attempt
     if key not in _run:
         directory = tmp_path_factory.mktemp(framework)
-        config, port = jobs.prepare(directory), launching.free_port()
+        config, port = jobs.prepare(directory, bus_timeout_s=DOWN_S / 2), launching.free_port()
         launcher = {"deepspeed": deepspeed_command, "megatron": torchrun_command}[framework]
         script = ["perseus_ds", "run", str(jobs.TRAINING), "--perseus", str(config), framework, str(directory)]
         commands = [
@@ -117,8 +117,7 @@ def _end():
 )
 def test_a_node_s_own_name_does_not_matter(job, recovered):
     plan = job.enforces()
-    assert "[paused]" not in job.log()
-    assert "[attach-again]" not in job.log()
+    assert "connectFullMesh" not in job.log()
     recovered(f"{plan['time'] - job.starts()[0]['time']:.0f} s after the first iteration, with profiling")
 
 
