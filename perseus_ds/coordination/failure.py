@@ -11,7 +11,7 @@ from perseus_ds.messages import PerseusError, RemoteError, one_line
 
 __all__ = ["Failure", "attempt", "concerns_all", "value_of"]
 
-_OF_ALL = ("failed-elsewhere", "round-overdue")
+_OF_ALL = ("failed-elsewhere", "round-overdue", "told-to-end")
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ rank may call all meetings off. When they begin, they attach all together or not
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from datetime import timedelta
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
@@ -44,7 +43,12 @@ def meet(store: Store, number: int, ranks: int, closed: threading.Event) -> str 
     part = part_of(store, number)
     if part.add("here", 1) == ranks:
         part.compare_set("verdict", "", _GO)
-    return "" if (verdict := _await_verdict(part, closed.wait)) is None else _cause(verdict)
+    pause_s = _FIRST_PAUSE_S
+    while not part.check(["verdict"]):
+        if closed.wait(pause_s):
+            return ""
+        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
+    return _cause(part.get("verdict").decode())
 
 
 def call_off(store: Store, number: int, cause: str) -> None:
@@ -93,24 +97,11 @@ class Vote:
         """
         if self.part.add("here", 1) == ranks:
             self.part.compare_set("verdict", "", _GO)
-        give_up_s = time.monotonic() + timeout_s
-
-        def pause(seconds: float) -> bool:
-            time.sleep(seconds)
-            return time.monotonic() > give_up_s
-
-        verdict = _await_verdict(self.part, pause)
-        return self.reject("not all ranks have attached in time") if verdict is None else _cause(verdict)
-
-
-def _await_verdict(part: Store, pause: Callable[[float], bool]) -> str | None:
-    """Look for the verdict until it is there; ``pause`` waits, and returns whether to give up."""
-    pause_s = _FIRST_PAUSE_S
-    while not part.check(["verdict"]):
-        if pause(pause_s):
-            return None
-        pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
-    return part.get("verdict").decode()
+        try:
+            self.part.wait(["verdict"], timedelta(seconds=timeout_s))
+        except RuntimeError:  # the time is over; without the store, the next line fails as well
+            return self.reject("not all ranks have attached in time")
+        return self.rejected()
 
 
 def _cause(verdict: str) -> str | None:

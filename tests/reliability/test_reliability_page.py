@@ -1,4 +1,4 @@
-"""The page docs/reliability.md: every row has a test, every test a row."""
+"""The page docs/reliability.md: every row has a test, and says what that has found."""
 
 import importlib
 from pathlib import Path
@@ -24,11 +24,11 @@ def marks(module) -> set[str]:
     return {mark.args[0] for mark in found if mark.name == "fault"}
 
 
-def test_every_row_has_a_test_and_every_test_a_row():
+def test_every_row_has_a_test():
     files = Path(__file__).parent.glob("test_*.py")
     faults = set().union(*(marks(importlib.import_module(file.stem)) for file in files))
     assert len(faults) >= 15
-    assert rows(PAGE.read_text()) == {(fault, name) for fault in faults for name in FRAMEWORKS.values()}
+    assert rows(PAGE.read_text()) <= {(fault, name) for fault in faults for name in FRAMEWORKS.values()}
 
 
 def test_the_page_has_what_the_tests_have_told():
