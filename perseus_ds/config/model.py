@@ -166,7 +166,7 @@ class StragglerConfig(Section):
 
 
 class RejoinConfig(Section):
-    """What follows a failure: Perseus comes back once all ranks answer, and a clock keeper is started again."""
+    """What follows a failure: Perseus comes back once all ranks answer, and begins later where it could not begin."""
 
     attempts: int = Field(
         default=3, ge=0, description="Failures within `within_s` to come back from; one more ends it for good."
