@@ -79,6 +79,7 @@ def test_a_rank_pauses_between_iterations(job, recovered, losses_without):
     asked = [gpu.requests()[0] for gpu in job.gpus()]
     job.until(lambda: all(gpu.requests()[0] > one for gpu, one in zip(job.gpus(), asked, strict=True)), "clocks")
     assert job.log().count("[paused]") == messages + 1
+    assert not job.profiled(begin_s)
 
     def gives_back() -> bool:
         return all(one.num_threads() <= before for one, before in zip(job.processes, threads, strict=True))
