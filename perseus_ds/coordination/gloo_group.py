@@ -137,19 +137,20 @@ class GlooGroup:
         if self._failed or self._closed.is_set():
             raise GroupClosed
         self._failed = True
-        self._work = work = begin()
-        self._finish(work)
+        self._work = begin()
+        self._finish()
         self._failed, self._work = False, None
 
-    def _finish(self, work: Any) -> None:
+    def _finish(self) -> None:
+        # No other name for the call: a traceback that somebody keeps would keep it, and with it its connections.
         pause_s = _FIRST_PAUSE_S
-        while not work.is_completed():
+        while not self._work.is_completed():
             if self._closed.is_set():
                 raise GroupClosed
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _LONGEST_PAUSE_S)
         try:
-            work.wait()
+            self._work.wait()
         except RuntimeError as error:
             if "timed out" in str(error).lower():
                 raise TimeoutError(str(error)) from error

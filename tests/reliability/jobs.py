@@ -23,7 +23,7 @@ from perseus_ds.simulator.state import state_paths
 TRAINING = Path(__file__).with_name("steady_training.py")
 HOOKS = Path(__file__).parents[1] / "patches"
 BUS_TIMEOUT_S = 2.0
-PATIENCE_S = 90.0  # only a job that hangs makes a test wait so long
+PATIENCE_S = 150.0  # only a job that hangs makes a test wait so long
 SETTINGS = {
     "warmup_iterations": 1,
     "baseline_iterations": 3,

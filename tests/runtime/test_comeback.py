@@ -1,5 +1,6 @@
 """Two sessions that lose each other, on threads: both go on alone, and come back with the plan they had."""
 
+import os
 import threading
 import time
 from functools import partial
@@ -137,6 +138,22 @@ def test_after_a_pause_of_one_rank_both_have_the_plan_again_at_the_same_iteratio
     # Rounds go on where they were: no rank takes a past iteration for the present one.
     heard = [str(session._round.result(TIMEOUT_S)) for session in pair.sessions]
     assert heard[0] == heard[1]
+
+
+def held() -> tuple[int, int]:
+    """Return the number of this process's threads and open files."""
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+
+def test_together_again_nothing_is_left_of_the_old_bus(tmp_path):
+    pair = Pair(tmp_path)
+    threads, files = held()
+    on_ranks(STAGES, lambda rank: pair.lives(rank, 16, pause_at=5 if rank else -1))
+    assert pair.of(0, RanksBack)
+    deadline_s = time.monotonic() + 10.0
+    while held()[0] > threads or held()[1] > files:
+        assert time.monotonic() < deadline_s, f"{held()}, not {threads, files}"
+        time.sleep(0.1)
 
 
 def test_an_error_of_one_rank_pauses_both_and_its_measurements_begin_anew(tmp_path):
