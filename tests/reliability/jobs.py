@@ -121,7 +121,7 @@ class Job:
         return self.until(lambda: not any(gpu.is_locked() for gpu in self.gpus()), "default clocks", alive=False)
 
     def starts(self) -> list[dict]:
-        """Return how often Perseus has begun in this run directory."""
+        """Return all begins of Perseus in this run directory."""
         return self.events("start")
 
     def begins(self, starts: int) -> float:
