@@ -82,7 +82,7 @@ def test_a_rank_pauses_between_iterations(job, recovered, losses_without):
     assert not job.profiled(begin_s)
 
     def gives_back() -> bool:
-        return all(one.num_threads() <= before for one, before in zip(job.processes, threads, strict=True))
+        return all(one.num_threads() <= before + 2 for one, before in zip(job.processes, threads, strict=True))
 
     job.until(gives_back, "the end of the old bus's threads")
     assert same_losses(job, losses_without)
