@@ -41,7 +41,7 @@ class _NoClock:
 class _Log:
     """Stands where the setter's watcher does: it learns of each accepted request."""
 
-    poll_s = 1.0
+    poll_s, foreign_mhz = 1.0, 0
 
     def __init__(self, expect: Callable[[Switch], None]) -> None:
         self.expect = expect

@@ -50,7 +50,7 @@ def test_a_plan_is_enforced_to_the_end_though_a_rank_is_frozen_for_a_while(start
 def test_an_error_of_ours_turns_perseus_off_on_all_ranks_and_nothing_else(start, without, fault):
     job = start(*fault, iterations=0, rejoin={"attempts": 0})
     job.says("[switched-off]")
-    job.goes_on(20)  # all ranks hear of it
+    job.goes_on(50)  # all ranks hear of it, which look for it once a second
     assert job.stop() == [0] * RANKS, job.log()
     assert trained_as_without(job, without)
     assert not any(result["on"] for result in job.results()), job.log()

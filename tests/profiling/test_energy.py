@@ -140,7 +140,7 @@ def test_what_is_not_an_instruction_nor_waiting_is_other_work() -> None:
 
     assert spans == [
         Span(7.0, 7.1, None),
-        Span(7.1, 7.2, CurveKey(3, Kind.FORWARD, 2), 1410, asked_s=7.05),
+        Span(7.1, 7.2, CurveKey(3, Kind.FORWARD, 2), 1410, asked_s=7.05, batch=(0, 0)),
         Span(7.3, 7.4, None),
         Span(7.4, 7.5, None),
     ]
