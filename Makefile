@@ -40,7 +40,7 @@ test: $(READY)
 
 reliability: $(READY)  ## What faults do to a training; writes docs/reliability.md (as root: two nodes, a full disk)
 	$(BIN)/python -m perseus_ds.frontier.kernels
-	$(BIN)/python -m pytest tests/reliability -n 0 -p reliability_page
+	PERSEUS_DS_QUIET_HOST=1 $(BIN)/python -m pytest tests/reliability -n 0 -p reliability_page
 	$(BIN)/python tests/reliability/reliability_page.py
 
 test-matrix: $(READY)  ## The hooks on every supported framework version; writes docs/framework-releases.md
