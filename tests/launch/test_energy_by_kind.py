@@ -59,7 +59,8 @@ def test_a_job_that_only_observes_tells_the_energy_of_each_rank_and_kind(framewo
     metrics = text_string_to_metric_families((tmp_path / "perseus.prom").read_text())
     samples = next(family.samples for family in metrics if family.name == "perseus_ds_rank_energy_joules")
     last = {(row["rank"], row["kind"]): float(row["energy_j"]) for row in rows if int(row["iteration"]) == splits[-1]}
-    assert {(one.labels["rank"], one.labels["kind"]): one.value for one in samples} == pytest.approx(last, rel=1e-4, abs=1e-3)
+    shown = {(one.labels["rank"], one.labels["kind"]): one.value for one in samples}
+    assert shown == pytest.approx(last, rel=1e-4, abs=1e-3)
     if framework == "deepspeed":  # Megatron-LM's monitors are those of pretrain_gpt.py alone
         told = (tmp_path / "monitor" / "perseus_ds_rank_1_stage_1_forward_energy_joules.csv").read_text().splitlines()
         assert len(told) == 1 + len(splits)
