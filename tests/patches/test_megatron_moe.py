@@ -10,11 +10,11 @@ from by_hand import by_hand
 pytestmark = pytest.mark.launch
 
 SCRIPT = Path(__file__).with_name("moe_train.py")
-STEPS = 30
+STEPS = 36
 CONFIGURATION = """
 run_dir: {run_dir}
 warmup_iterations: 1
-baseline_iterations: 2
+baseline_iterations: 4
 profiling:
   max_iterations: 8
 simulator:
