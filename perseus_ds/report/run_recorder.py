@@ -146,8 +146,9 @@ class RunRecorder:
 
     def _objective_changed(self, event: ObjectiveChanged) -> None:
         """Acknowledge: who, from which iteration on, and what it costs."""
-        answers = self._sent is not None and self._sent.order == event.order
-        sent, self._sent = (self._sent, None) if answers else (None, self._sent)  # another rank's may equal it later
+        sent = self._sent if self._sent is not None and self._sent.order == event.order else None
+        if sent is not None and event.expected is not None:  # there are plans: this is the answer
+            self._sent = None  # another rank's order may equal it later
         before, after = event.expected or (None, None)
         answered = event.iteration - sent.iteration + 1 if sent else None  # read while the iteration before it ran
         at_floor = after and not after.met and isinstance(event.objective, PowerCap)

@@ -272,6 +272,16 @@ def test_a_power_that_is_followed_has_an_answer_and_a_row(tmp_path):
     assert row["slowdown"] == pytest.approx(0.2)
 
 
+def test_an_order_during_profiling_is_still_its_author_s_once_there_are_plans(tmp_path):
+    run = Run(tmp_path)
+    order = objective_order(JobPower(100.0), by="the site")
+    expected = JobTarget(1.0, 2000.0, 2000.0, 1000.0), JobTarget(1.2, 1800.0, 1500.0, 750.0)
+    run.hears(OrderSent(3, order), ObjectiveChanged(4, JobPower(100.0), order, None))
+    run.hears(PlansAdopted(10, TABLE, None), ObjectiveChanged(10, JobPower(100.0), order, expected))
+    run.hears(ObjectiveChanged(20, JobPower(100.0), order, expected))
+    assert [event["by"] for event in run.events("objective")] == ["the site", "the site", "the program"]
+
+
 def test_a_checkpoint_gets_what_a_later_run_resumes_from(tmp_path):
     run = Run(tmp_path)
     run.trains(0, 5, Phase.BASELINE, 1.0, 1000.0)
@@ -367,6 +377,7 @@ def test_a_long_run_writes_its_summary_less_often(tmp_path, monkeypatch):
 def test_an_order_of_another_rank_that_equals_one_of_before_is_the_program_s(tmp_path):
     run = Run(tmp_path)
     order = objective_order(JobPower(100.0), by="me")
-    changed = ObjectiveChanged(14, JobPower(100.0), order, None)
+    expected = JobTarget(1.0, 2000.0, 2000.0, 1000.0), JobTarget(1.2, 1800.0, 1500.0, 750.0)
+    changed = ObjectiveChanged(14, JobPower(100.0), order, expected)
     run.hears(PlansAdopted(10, TABLE, None), OrderSent(13, order), changed, changed)
     assert [event["by"] for event in run.events("objective")] == ["me", "the program"]
