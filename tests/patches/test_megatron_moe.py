@@ -52,7 +52,7 @@ def planned_run(directory: Path, *options: str) -> tuple[Path, Counter[str]]:
     summary = read(run / "summary.json")
     assert summary["pipelines"] == 1
     # What is measured in few iterations depends on the host: the plan must save.
-    assert summary["predicted"]["energy_j"] < 0.99 * summary["baseline"]["energy_j"]
+    assert summary["predicted_saving"] > 0.01
     return run, kinds
 
 
