@@ -69,7 +69,7 @@ def megatron_sources(release: str) -> Path:
         try:
             archive = found[0] if found else urllib.request.urlretrieve(f"{REPOSITORY}/{revision}")[0]
         except OSError as error:
-            pytest.skip(f"no sources of Megatron-LM {release} in {SOURCES}, nor from {REPOSITORY}: {error}")
+            pytest.skip(f"no sources of Megatron-LM {release} in PERSEUS_DS_MEGATRON_SOURCES: {error}")
         with tarfile.open(archive) as content:
             content.extractall(directory, filter="data")
 
