@@ -33,6 +33,8 @@ _EVIDENCE = 12.0
 _HOPELESS = 1.0
 # Likewise, where parabolas do not decide between two windows: the powers of all clocks do.
 _OPEN = 1.0
+# No counter knows the future; by this part of a period its updates may be noticed too early.
+_AHEAD = 0.25
 # A step that explains less more than this is none: along a valley there is no end of them.
 _GAIN = 0.02
 
@@ -57,6 +59,11 @@ class SampledWindow:
     def reach(self) -> float:
         """How long before an update the power may have been drawn that it shows."""
         return self.offset + self.width + self.average + _FADED * self.decay
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the window has begun before the update that shows it, and hardly ends after it."""
+        return self.offset >= -_AHEAD and self.offset + self.width > 0.0
 
     def moved(self, **shares: float) -> SampledWindow:
         """Return a window that differs: the offset by a share of the period, the others by shares of themselves."""
@@ -104,7 +111,7 @@ def find_windows(trace: CounterTrace, timeline: Timeline, longest: float = 0.0) 
     def refined(tried: Iterable[SampledWindow], hopeless: float) -> SampledWindow:
         best, step = min((one for one in tried if one.reach <= longest), key=score, default=chosen), 0.05
         while score(best) < hopeless and step > 0.005:
-            near = (one for one in _near(best, step) if one.reach <= max(longest, 2.0))
+            near = (one for one in _near(best, step) if one.reach <= max(longest, 2.0) and one.is_over)
             better = min(near, key=score, default=best)
             step = step / 2 if score(better) > score(best) - _GAIN else step
             best = min(best, better, key=score)

@@ -145,6 +145,7 @@ def training_waits_for_file(module) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # as launchers ask for: threads that spin for work would take the other ranks' cores
     del sys.argv[0]
     if sys.argv[0] == "-m":
         del sys.argv[0]

@@ -60,6 +60,19 @@ def test_the_sampled_part_of_the_period_shows_in_the_increments(offset: float, d
     assert window.width == pytest.approx(duty, abs=0.03)
 
 
+@pytest.mark.parametrize("early", [0.2, 1.0, 3.0])
+def test_no_window_lies_in_the_future(early: float) -> None:
+    timeline = blocks(60.0)
+    updates_s = np.arange(8.0, 50.0, 0.1)
+    end_s = updates_s + early * 0.1
+    seen_j = (timeline.integral(end_s) - timeline.integral(end_s - 0.025)).sum(axis=1) / 0.25
+
+    trace = counter_trace(list(zip(updates_s, np.cumsum(seen_j), strict=True)), 0.0, 60.0)
+    assert trace is not None
+
+    assert all(one.is_over and one.reach > 0.0 for one in find_windows(trace, timeline, 30.0))
+
+
 def test_without_evidence_the_whole_period_counts() -> None:
     constant = Timeline(np.array([0.0, 50.0]), np.array([[300.0]]))
     rng = np.random.default_rng(2)
