@@ -196,7 +196,6 @@ def _fingerprint(engine: Any) -> str:
         engine.micro_batch_size,
         list(engine.module.parts),
         engine.module.activation_checkpoint_interval,
-        engine.dp_world_size,
         [engine._config._param_dict.get(section) for section in _TIMED_SECTIONS],
     )
     return hashlib.sha256(repr(depends_on).encode()).hexdigest()[:16]

@@ -120,13 +120,9 @@ class Job:
         """Wait until they are."""
         return self.until(lambda: not any(gpu.is_locked() for gpu in self.gpus()), "default clocks", alive=False)
 
-    def starts(self) -> list[dict]:
-        """Return all begins of Perseus in this run directory."""
-        return self.events("start")
-
-    def begins(self, starts: int) -> float:
-        """Wait for one more start than there were, and return its time."""
-        return self.until(lambda: self.starts()[starts:], "a start")[0]["time"]
+    def begins(self, after_s: float = 0.0) -> float:
+        """Wait for Perseus to start, and return when it has; the events are those of the latest start."""
+        return self.sees("start", after_s)["time"]
 
     def profiled(self, after_s: float) -> bool:
         """Whether it has measured a profile since then."""
@@ -192,9 +188,10 @@ def by_hand(directory: Path, framework: str, ranks: int = 2, disable: bool = Fal
     return Job(directory, [psutil.Process(one.pid) for one in started], directory / "output.txt")
 
 
-def launched(directory: Path, commands: list[list[str]]) -> Job:
+def launched(directory: Path, commands: list[list[str]], **environment: str) -> Job:
     """Start a job through a launcher's command on each of its nodes; its configuration is there."""
-    variables = launching.environment(PYTHONPATH=f"{HOOKS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    path = f"{HOOKS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    variables = launching.environment(PYTHONPATH=path, **environment)
     with (directory / "output.txt").open("w") as output:
         started = [
             subprocess.Popen(command, env=variables, stdout=output, stderr=output, start_new_session=True)

@@ -49,7 +49,7 @@ def test_what_hinders_the_first_iteration_hinders_no_later_one(framework, start,
     assert job.log().count("[round-overdue]") == job.log().count("[gpu-taken]") == 1
     fcntl.flock(holder, fcntl.LOCK_UN)
     freed_s = time.time()
-    recovered(f"begins after {job.begins(0) - freed_s:.1f} s")
+    recovered(f"begins after {job.begins() - freed_s:.1f} s")
     job.enforces()
 
 

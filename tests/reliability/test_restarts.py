@@ -8,7 +8,6 @@ import time
 from contextlib import suppress
 
 import jobs
-import launching
 import pytest
 
 pytestmark = [
@@ -18,6 +17,8 @@ pytestmark = [
     pytest.mark.parametrize("framework", ["deepspeed", "megatron"], scope="module"),
 ]
 BUS_TIMEOUT_S = 10.0  # here nothing waits for it
+# Else the gloo groups of restarted ranks find those of the dead ones, with Perseus or without (torch 2.13).
+NEW_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 _run: dict[tuple[str, str, int], jobs.Job] = {}
 
 
@@ -35,8 +36,9 @@ def launched(framework, directory, attempt):
     if key not in _run:
         own = directory / f"{framework}-{attempt}"
         config = jobs.prepare(own, bus_timeout_s=BUS_TIMEOUT_S)
-        command = launching.torchrun_command(2, "--max-restarts", 1, "-m", "perseus_ds", "run", jobs.TRAINING)
-        _run[key] = jobs.launched(own, [[*command, "--perseus", str(config), framework, str(own)]])
+        command = ["torchrun", "--standalone", "--nproc-per-node", "2", "--max-restarts", "1", "-m", "perseus_ds"]
+        command += ["run", str(jobs.TRAINING), "--perseus", str(config), framework, str(own)]
+        _run[key] = jobs.launched(own, [command], **NEW_STORE)
     _run[key].enforces()
     return _run[key]
 
@@ -57,6 +59,8 @@ def grown(framework, launched, directory, attempt, small_disk):
     key = framework, "grown", attempt
     if key not in _run:
         launched.stop()
+        for ballast in small_disk.glob("*/ballast"):  # of the other framework's full disk
+            ballast.unlink()
         own, run_dir = directory / f"{framework}-grown-{attempt}", small_disk / f"{framework}-{attempt}"
         own.mkdir()
         shutil.copytree(launched.run_dir, run_dir, ignore=shutil.ignore_patterns("gpus", "error-*", "*.html"))
@@ -76,10 +80,10 @@ def grown(framework, launched, directory, attempt, small_disk):
     "clocks are reset; the ranks that torchrun starts again profile nothing; the plan comes back",
 )
 def test_torchrun_starts_the_ranks_again(launched, recovered):
-    starts, begin_s = len(launched.starts()), time.time()
+    begin_s = time.time()
     victim, _ = launched.at(1)
     os.kill(victim, 9)
-    begins_s = launched.begins(starts)
+    begins_s = launched.begins(begin_s)
     plan = launched.enforces(begins_s)
     assert not launched.profiled(begins_s)
     recovered(f"{plan['time'] - begin_s:.0f} s, {plan['time'] - begins_s:.1f} s of them from the first iteration on")
