@@ -11,6 +11,8 @@ from typing import Any, TextIO
 
 __all__ = ["open_text", "parse_json", "read_json", "read_text"]
 
+_DIGITS = 20  # of 64 bits, with a sign; a float would overflow from some 300 on
+
 
 def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None, guarded: bool = False) -> TextIO:
     """Open a regular file for reading.
@@ -58,12 +60,18 @@ def parse_json(text: str) -> Any:
     """Return what ``text`` holds.
 
     Raises:
-        ValueError: It is not valid JSON, or nested too deeply.
+        ValueError: It is not valid JSON, nested too deeply, or has an integer that no file of ours has.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
 
 
 def read_json(path: Path, guarded: bool = False) -> Any:
