@@ -1,7 +1,6 @@
 """Work of the host between instructions: the plan does not know it, and must not slow the training down with it."""
 
 import json
-import os
 from statistics import median
 
 import pytest
@@ -11,7 +10,7 @@ from launching import ROOT, write_config
 pytestmark = [
     pytest.mark.launch,
     # Other tests disturb the host, too.
-    pytest.mark.skipif("PERSEUS_DS_QUIET_HOST" not in os.environ, reason="no PERSEUS_DS_QUIET_HOST"),
+    pytest.mark.quiet_host,
 ]
 
 MEGATRON = ROOT / "examples" / "megatron_gpt" / "train.py"

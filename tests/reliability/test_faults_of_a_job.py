@@ -1,6 +1,5 @@
 """What goes wrong in a job that trains: it loses nothing but time, and the plan comes back."""
 
-import os
 import shutil
 import signal
 import time
@@ -12,7 +11,7 @@ from jobs import BUS_TIMEOUT_S
 pytestmark = [
     pytest.mark.launch,
     pytest.mark.against_the_clock("a busy host delays ranks as a fault does"),
-    pytest.mark.skipif("PERSEUS_DS_QUIET_HOST" not in os.environ, reason="no PERSEUS_DS_QUIET_HOST"),
+    pytest.mark.quiet_host,
     pytest.mark.parametrize("framework", ["deepspeed", "megatron"], scope="module"),
 ]
 ITERATIONS = 500  # that are compared
@@ -73,6 +72,8 @@ def test_a_rank_pauses_between_iterations(job, recovered, losses_without):
     messages, begin_s = job.log().count("[paused]"), time.time()
     threads = [one.num_threads() for one in job.processes]
     job.order(f"pause 1 {PAUSE_S}")
+    job.sees("paused", begin_s)
+    job.has_reset_clocks()
     back = job.sees("rejoined", begin_s)
     iteration, ended_s = (job.directory / "paused").read_text().split()
     assert int(iteration) < back["iteration"] <= int(iteration) + 5

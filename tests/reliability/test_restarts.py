@@ -13,7 +13,7 @@ import pytest
 pytestmark = [
     pytest.mark.launch,
     pytest.mark.against_the_clock("a busy host delays ranks as a fault does"),
-    pytest.mark.skipif("PERSEUS_DS_QUIET_HOST" not in os.environ, reason="no PERSEUS_DS_QUIET_HOST"),
+    pytest.mark.quiet_host,
     pytest.mark.parametrize("framework", ["deepspeed", "megatron"], scope="module"),
 ]
 BUS_TIMEOUT_S = 10.0  # here nothing waits for it

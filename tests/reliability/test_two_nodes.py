@@ -22,7 +22,7 @@ NETWORK, DOWN_S = "eth0", 20.0
 pytestmark = [
     pytest.mark.launch,
     pytest.mark.against_the_clock("a busy host delays ranks as a fault does"),
-    pytest.mark.skipif("PERSEUS_DS_QUIET_HOST" not in os.environ, reason="no PERSEUS_DS_QUIET_HOST"),
+    pytest.mark.quiet_host,
     pytest.mark.skipif(IP is None or os.geteuid() != 0, reason="network namespaces need root, and ip of iproute2"),
     pytest.mark.parametrize("framework", ["deepspeed", "megatron"], scope="module"),
 ]
