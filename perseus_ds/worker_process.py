@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import subprocess
 import sys
 import threading
@@ -36,7 +37,7 @@ def call_here(function: Callable[..., Any], *args: Any, on_progress: Callable[[A
 class WorkerProcess:
     """A process that makes one call after the other.
 
-    The first call starts it; ``close`` or the end of this process ends it.
+    The first call starts it; ``close`` or the end of this process ends it, in the midst of a call too.
     """
 
     def __init__(self) -> None:
@@ -115,6 +116,7 @@ def _serve() -> None:
     os.nice(_NICENESS)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
             function, args, reports = pickle.load(sys.stdin.buffer)
@@ -126,6 +128,14 @@ def _serve() -> None:
         except Exception as error:
             answer = error, None, traceback.format_exc()
         _send(answers, answer)
+
+
+def _end_with_parent() -> None:
+    """End this process when the pipe's other end is gone, in the midst of a call too: nobody waits for its result."""
+    pipe = select.poll()
+    pipe.register(sys.stdin.fileno(), 0)  # tells of the end alone
+    pipe.poll()
+    os._exit(0)
 
 
 def _report(answers: IO[bytes], value: Any) -> None:

@@ -131,22 +131,27 @@ def test_a_thread_of_this_process_goes_on_meanwhile(worker) -> None:
     assert longest_pause_s(worker.call) < 0.5 * longest_pause_s(call_here)
 
 
-def test_the_process_ends_with_its_parent() -> None:
+def test_the_process_ends_with_its_parent_in_the_midst_of_a_call() -> None:
+    begin_s = time.monotonic()
     parent = subprocess.run(
         [
             sys.executable,
             "-c",
-            "import os, signal\n"
+            "import os, signal, threading, time\n"
             "from perseus_ds.worker_process import WorkerProcess\n"
-            "print(WorkerProcess().call(os.getpid), flush=True)\n"
+            "worker = WorkerProcess()\n"
+            "print(worker.call(os.getpid), flush=True)\n"
+            "threading.Thread(target=worker.call, args=(time.sleep, 60)).start()\n"
+            "time.sleep(0.5)\n"
             "os.kill(os.getpid(), signal.SIGKILL)\n",
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     # The worker's stderr is the pipe that run() reads to its end: it has returned, so the worker is gone.
     assert parent.returncode == -signal.SIGKILL
     assert int(parent.stdout) > 0
     assert "Traceback" not in parent.stderr
+    assert time.monotonic() - begin_s < 30.0, "the call would take a minute"
