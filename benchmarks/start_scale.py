@@ -10,6 +10,7 @@ need; that much is reckoned, not run.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
@@ -24,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from perseus_ds.coordination.bus import Bus
+from perseus_ds.coordination.group_store import GroupStore
 from perseus_ds.coordination.rounds import RankStatus, condense, condensed_width
 from perseus_ds.pipeline.events import Topology
 
@@ -61,6 +63,9 @@ class CountingStore(dist.Store):
 
     def wait(self, keys, timeout=timedelta(seconds=TIMEOUT_S)):
         return self._counted(self._inner.wait, keys, timeout)
+
+    def has_extended_api(self):
+        return True
 
     def multi_get(self, keys):
         return self._counted(self._inner.multi_get, keys)
@@ -154,31 +159,48 @@ def real(pipelines: int, members: int) -> tuple[float, float, float, float]:
     return tuple(max(column) for column in zip(*found, strict=True))
 
 
-def served_per_s() -> float:
-    """Return the requests that one store serves to several processes per second."""
+def together_per_s(ask: Callable[[dist.TCPStore], object], prepare: Callable[[dist.TCPStore], object]) -> float:
+    """Return how often one store serves what several processes ask of it at once, per second."""
     server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    server.set("key", "x" * 100)
+    prepare(server)
     context = multiprocessing.get_context("fork")
-    results, number = context.Queue(), 4000
+    results, number = context.Queue(), 1000
 
-    def ask() -> None:
+    def asks() -> None:
         store = dist.TCPStore("127.0.0.1", server.port, is_master=False)
         begin_s = time.monotonic()
         for _ in range(number):
-            store.get("key")
+            ask(store)
         results.put((begin_s, time.monotonic()))
         results.close()
         results.join_thread()
         os._exit(0)
 
-    processes = [context.Process(target=ask) for _ in range(PROCESSES)]
+    processes = [context.Process(target=asks) for _ in range(PROCESSES)]
     for process in processes:
         process.start()
     spans = [results.get(timeout=TIMEOUT_S) for _ in processes]
     for process in processes:
         process.join()
-    # Each get is two requests to the server: wait, then get.
     return PROCESSES * number / (max(end for _, end in spans) - min(begin for begin, _ in spans))
+
+
+def gets_per_s() -> float:
+    """Return the small requests that one store serves per second."""
+    # Each get is two requests to the server: wait, then get.
+    return 2 * together_per_s(lambda store: store.get("key"), lambda store: store.set("key", "x" * 100))
+
+
+def connections_per_s(members: int) -> float:
+    """Return the members of such a group that one store lets connect per second, with addresses as long as gloo's."""
+    # One address, and eight bytes for every other member; as hexadecimal digits in JSON.
+    entry = json.dumps({"0/0": "ab" * (154 + 8 * members)})
+
+    def prepare(store: dist.Store) -> None:
+        for one in range(members):
+            store.set(f"member/{one}", entry)
+
+    return together_per_s(lambda store: GroupStore(store, members, 0, TIMEOUT_S).get("0/0"), prepare)
 
 
 def main() -> None:
@@ -206,16 +228,14 @@ def main() -> None:
             f"{threads:.1f}", f"{descriptors:.1f}",
         )  # fmt: skip
     console.print(shown)
-    rate = served_per_s()
-    # Requests per rank: constant beside what leaders ask, which is shared by a pipeline's ranks.
-    leaders = (per_rank[8, 16] - per_rank[4, 16]) * 16 / 4
-    members_ = (per_rank[2, 64] - per_rank[2, 32]) / 32
-    large = per_rank[2, 64] + leaders * (LARGE[0] - 2) / LARGE[1] + members_ * (LARGE[1] - 64)
-    total = large * LARGE[0] * LARGE[1]
+    pipelines, members = LARGE
+    ranks, rate = pipelines * members, gets_per_s()
+    large = max(per_rank.values()) * ranks / rate
+    connected_s = 2 * ranks / connections_per_s(members) + 2 * pipelines / connections_per_s(pipelines)
     console.print(
-        f"One store serves {rate:,.0f} requests per second to {PROCESSES} processes here. "
-        f"{LARGE[0] * LARGE[1]:,} ranks (DP {LARGE[0]}) make about {large:.0f} requests each, {total:,.0f} in all: "
-        f"{total / rate:.1f} s (reckoned)."
+        f"One store serves {rate:,.0f} small requests per second to {PROCESSES} processes here. {ranks:,} ranks "
+        f"(DP {pipelines}) make {max(per_rank.values()):.0f} requests each: {large:.1f} s (reckoned). "
+        f"Those for addresses are larger, and take {connected_s:.1f} s alone (reckoned)."
     )
     sys.stdout.flush()
     os._exit(0)  # gloo's threads outlive their groups

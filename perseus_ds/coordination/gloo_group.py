@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 
+from perseus_ds.coordination.group_store import GroupStore
 from perseus_ds.coordination.wire import decode, encode
 from perseus_ds.messages import PerseusError
 
@@ -69,7 +70,8 @@ class GlooGroup:
         options = gloo._Options()
         options._timeout = timedelta(seconds=connect_s)
         options._devices = [gloo.create_device(hostname=address) if address else gloo.create_default_device()]
-        self._group: Any = gloo(PrefixStore(name, store), self.index, self.size, options)
+        self._store = GroupStore(PrefixStore(name, store), self.size, self.index, connect_s)  # gloo calls it
+        self._group: Any = gloo(self._store, self.index, self.size, options)
         self._group._set_default_timeout(timedelta(seconds=call_s))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
 

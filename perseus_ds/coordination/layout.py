@@ -11,6 +11,7 @@ from typing import Any
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 
 from perseus_ds.coordination.address import address_towards, seen_from_outside, towards_the_job
+from perseus_ds.coordination.group_store import values_of
 from perseus_ds.pipeline.events import Topology
 
 __all__ = ["Layout", "find_layout", "job_store"]
@@ -62,7 +63,7 @@ def find_layout(topology: Topology, store: Store, timeout_s: float) -> Layout:
     if topology.rank == 0:
         keys = [f"place/{rank}" for rank in range(topology.world_size)]
         store.wait(keys, timeout)
-        places = [json.loads(store.get(key)) for key in keys]
+        places = [json.loads(value) for value in values_of(store, keys)]
         joined = _joined(places, topology.pipelines)
         pipelines: list[list[int]] = [[] for _ in range(1 + max(joined))]
         for rank in sorted(range(topology.world_size), key=lambda rank: (places[rank][1], places[rank])):
