@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 TRAINER = Path(__file__).with_name("soak_trainer.py")
 SAMPLES = 100  # of what the processes use
 _LOOK_S = 5.0
-# By default glibc gives the threads of each new bus another arena, until there are eight per core: that looks like a leak.
+# By default each new bus has more of glibc's arenas, until there are eight per core: that looks like a leak.
 _TWO_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 
 
