@@ -155,7 +155,8 @@ class VirtualStream:
 
     def wait_until_over(self, number: int) -> None:
         """Wait for the end of an item."""
-        self._sleep_until(number, 0.0)
+        while not self.is_over(number):  # sleeping ends a little early
+            self._sleep_until(number, 0.0)
 
     def close(self) -> None:
         """Enqueue nothing more, or not for a while: no GPU needs to wait for this one's transfers."""

@@ -69,6 +69,16 @@ def test_real_work_within_the_hosts_lead_costs_no_virtual_time(make_gpu):
     assert took_s == pytest.approx(5 * (WORK_S + HOST_OVERHEAD_S), rel=0.002)
 
 
+def test_what_was_waited_for_has_ended(make_gpu):
+    stream = VirtualStream(make_gpu())
+    begun = stream.mark()
+    for _ in range(30):
+        stream.work(KEY, factor=0.02)
+        mark = stream.mark()
+        stream.wait_until_over(mark)
+        assert stream.ended_s(mark) > stream.ended_s(begun)
+
+
 def test_a_clock_that_rises_meanwhile_is_noticed(make_gpu):
     gpu = make_gpu()
     stream = VirtualStream(gpu)
