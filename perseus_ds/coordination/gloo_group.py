@@ -72,6 +72,7 @@ class GlooGroup:
         options._devices = [gloo.create_device(hostname=address) if address else gloo.create_default_device()]
         self._store = GroupStore(PrefixStore(name, store), self.size, self.index, connect_s)  # gloo calls it
         self._group: Any = gloo(self._store, self.index, self.size, options)
+        self._store.publish()
         self._group._set_default_timeout(timedelta(seconds=call_s))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._group))
 

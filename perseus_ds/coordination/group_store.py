@@ -33,14 +33,21 @@ class GroupStore(Store):
         self._own = self._entries[index]
         self._timeout = timedelta(seconds=timeout_s)
         self._written: dict[str, str] = {}
+        self._is_published = False
         self._known: dict[str, bytes] = {}
 
     def set(self, key: str, value: str | bytes) -> None:
         """Write a value, for all members."""
-        if self._known:
+        if self._is_published:
             self._store.set(key, value)
         else:
             self._written[key] = (value.encode() if isinstance(value, str) else value).hex()
+
+    def publish(self) -> None:
+        """Let the others have what was written: where gloo connects lazily, nobody may have waited yet."""
+        if not self._is_published:
+            self._is_published = True
+            self._store.set(self._own, json.dumps(self._written))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait for all members, and for values that one of them writes later."""
@@ -56,7 +63,7 @@ class GroupStore(Store):
     def _meet(self) -> None:
         if self._known:
             return
-        self._store.set(self._own, json.dumps(self._written))
+        self.publish()
         self._store.wait(self._entries, self._timeout)
         for entry in values_of(self._store, self._entries):
             self._known |= {key: bytes.fromhex(value) for key, value in json.loads(entry).items()}

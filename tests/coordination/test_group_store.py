@@ -88,6 +88,18 @@ def test_what_a_member_writes_later_is_found_as_well():
     assert on_ranks(2, member) == [b"here"] * 2
 
 
+def test_members_that_connect_lazily_need_not_talk_at_the_same_time(monkeypatch):
+    monkeypatch.setenv("TORCH_GLOO_LAZY_INIT", "1")
+    store = dist.HashStore()
+
+    def member(rank: int) -> list[float]:
+        group = GlooGroup([0, 1], rank, store, "lazy", 1.0, 30.0, threading.Event())
+        time.sleep(2.0 * rank)  # longer than members may take to meet
+        return group.all_gather(torch.tensor([float(rank)])).flatten().tolist()
+
+    assert on_ranks(2, member) == [[0.0, 1.0]] * 2
+
+
 def test_a_member_that_never_comes_is_an_error_after_the_time_out():
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     begin_s = time.monotonic()
