@@ -34,8 +34,6 @@ ROOT = Path(__file__).parents[1]
 TRAINER = Path(__file__).with_name("soak_trainer.py")
 SAMPLES = 100  # of what the processes use
 _LOOK_S = 5.0
-# By default each new bus has more of glibc's arenas, until there are eight per core: that looks like a leak.
-_TWO_ARENAS = {"MALLOC_ARENA_MAX": "2"}
 
 
 def arguments_of(given: list[str] | None = None) -> argparse.Namespace:
@@ -113,7 +111,7 @@ def train(arguments: argparse.Namespace, directory: Path, iterations: int, watch
     command += ["--minutes", str(arguments.minutes if watched else 1e6)]
     command += ["--sample-every", str(max(1, arguments.iterations // SAMPLES))]
     disabled = {} if watched else {"PERSEUS_DS_DISABLE": "1"}
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **_TWO_ARENAS, **disabled}
+    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1", **disabled}
     with (directory / f"output-{'with' if watched else 'without'}.txt").open("wb") as output:
         return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
