@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,8 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo, Store
 
 from perseus_ds.coordination.group_store import GroupStore
-from perseus_ds.coordination.wire import decode, encode
-from perseus_ds.messages import PerseusError
+from perseus_ds.coordination.packing import pack, unpack
 
 __all__ = ["GlooGroup", "GroupClosed"]
 
@@ -112,14 +110,14 @@ class GlooGroup:
         Raises:
             PerseusError: What arrived is not what was sent.
         """
-        data = torch.frombuffer(bytearray(encode(value)), dtype=torch.uint8)
+        data = torch.frombuffer(bytearray(pack(value)), dtype=torch.uint8)
         sizes = self.all_gather(torch.tensor([data.numel()])).flatten().tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: data.numel()] = data
         received = self.gather(padded)
         if self.index != 0:
             return None
-        return [_decoded(bytes(row[:size].numpy())) for row, size in zip(received, sizes, strict=True)]
+        return [unpack(bytes(row[:size].numpy())) for row, size in zip(received, sizes, strict=True)]
 
     def broadcast_object(self, value: Any) -> Any:
         """Return the first member's value.
@@ -127,13 +125,10 @@ class GlooGroup:
         Raises:
             PerseusError: What arrived is not what was sent.
         """
-        data = zlib.compress(encode(value), 1) if self.index == 0 else b""
-        size, checksum = self.broadcast(torch.tensor([len(data), zlib.crc32(data)])).tolist()
+        data = pack(value) if self.index == 0 else b""
+        size = int(self.broadcast(torch.tensor([len(data)])).item())
         buffer = torch.frombuffer(bytearray(data or bytes(size)), dtype=torch.uint8)
-        received = bytes(self.broadcast(buffer).numpy())
-        if zlib.crc32(received) != checksum:
-            raise PerseusError("broadcast-damaged")
-        return _decoded(zlib.decompress(received))
+        return unpack(bytes(self.broadcast(buffer).numpy()))
 
     def _make(self, begin: Callable[[], Any]) -> None:
         """Make a call, unless the members may be at different ones by now: gloo would abort the process."""
@@ -158,10 +153,3 @@ class GlooGroup:
             if "timed out" in str(error).lower():
                 raise TimeoutError(str(error)) from error
             raise
-
-
-def _decoded(data: bytes) -> Any:
-    try:
-        return decode(data)
-    except ValueError as error:
-        raise PerseusError("broadcast-damaged") from error
