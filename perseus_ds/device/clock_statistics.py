@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -143,19 +143,24 @@ class ClockStatistics:
         }
 
 
-def held_clock_mhz(samples: Iterable[Sample]) -> int:
-    """Return the clock that a throttled GPU was held at, whatever was requested.
+def held_clock_mhz(samples: Sequence[Sample], before_mhz: int = 0) -> int:
+    """Return the clock that a throttled GPU is held at, whatever is requested.
 
     Args:
         samples: Points of the energy counter with the GPU's state.
+        before_mhz: The result of the samples before. It counts until a sample shows a clock above it: few samples tell
+            of a ceiling, as nothing holds a GPU below it.
 
     Returns:
-        MHz; 0 if it was not throttled, or if its clock followed the requests.
+        MHz; 0 if it is not throttled, or if its clock follows the requests.
     """
+    free_mhz = max((sample.sm_clock_mhz for sample in samples if not _is_held_down(sample)), default=0)
     clocks_mhz = sorted(sample.sm_clock_mhz for sample in samples if _is_held_down(sample) and sample.sm_clock_mhz)
     tenth = len(clocks_mhz) // 10  # a clock on its way is read now and then
     within = clocks_mhz[tenth : len(clocks_mhz) - tenth]
-    return within[-1] if within and within[-1] - within[0] <= _SAME_WITHIN * within[-1] else 0
+    if within and within[-1] - within[0] <= _SAME_WITHIN * within[-1]:
+        return within[-1]
+    return before_mhz if free_mhz <= before_mhz * (1.0 + _SAME_WITHIN) else 0
 
 
 def capped_clock_mhz(samples: Iterable[Sample]) -> int:

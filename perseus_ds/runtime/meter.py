@@ -42,7 +42,6 @@ class RankMeter:
         self.switches = 0
         self.late_switches = 0
         self.share_at_clock = math.nan
-        self._held_mhz = 0
         frequencies = FrequencyController(gpu.set_mhz, gpu.latency_s)
         self._recorder = Recorder(
             gpu.timer, frequencies.begin, frequencies.instruction_ended, frequencies.instruction_began
@@ -125,8 +124,6 @@ class RankMeter:
         latest = self.measurements.latest()
         if table is None or latest is None:
             return Health()
-        # Readings are too few to be in every iteration; a ceiling that is over does not fit the times any more.
-        self._held_mhz = self.gpu.held_mhz or self._held_mhz
         stage, group = self.topology.stage, table.of(self.topology.pipeline)
         times_s = times_at_clock(
             latest, self.gpu.latency_s, lambda operation, mhz: group.expected_s(curve_key(stage, operation), mhz)
@@ -136,4 +133,4 @@ class RankMeter:
             for timed, time_s in zip(instructions_of(latest), times_s, strict=True)
         ]
         spread = group.microbatch_spread
-        return health(ran, group.expected_times_s, self._held_mhz, self.gpu.capped_mhz, spread)
+        return health(ran, group.expected_times_s, self.gpu.held_mhz, self.gpu.capped_mhz, spread)

@@ -41,7 +41,7 @@ class RankGpu:
         modes: Modes that change what instructions take and draw, such as ECC.
         readings: (monotonic seconds, MHz) of the SM clock, from the samples drained last.
         throttled_s: Time of throttling reported by the driver, up to the latest samples.
-        held_mhz: Clock that the throttled GPU was held at, from the samples drained last; 0: none.
+        held_mhz: Clock that the throttled GPU is held at, as far as the samples tell; 0: none.
         capped_mhz: Clock that the power limit hardly went below, from the samples drained last; 0: it did not matter.
         switch_latency_s: Calibrated time from a clock request to the new clock.
         default_clocks: Clocks of iterations without a plan: those that the GPU has without Perseus.
@@ -157,7 +157,7 @@ class RankGpu:
         before_s = self._statistics.throttled_s
         update = self._take(self._keeper.drain())
         self.throttled_s = self._statistics.throttled_s - before_s
-        self.held_mhz = held_clock_mhz(update.samples)
+        self.held_mhz = held_clock_mhz(update.samples, self.held_mhz)
         self.capped_mhz = capped_clock_mhz(update.samples)
         self.readings = [(sample.time_s, sample.sm_clock_mhz) for sample in update.samples]
         return [(sample.time_s, sample.energy_j) for sample in update.samples]

@@ -131,6 +131,22 @@ def test_a_throttled_gpu_is_held_at_the_clock_that_it_shows_whatever_is_requeste
     assert held_clock_mhz([*samples, free]) == held_mhz
 
 
+@pytest.mark.parametrize(
+    ("readings", "held_mhz"),
+    [
+        ([], 1200),
+        ([(1200, HOT)], 1200),
+        ([(900, 0), (1200, 0)], 1200),  # below the ceiling nothing holds it
+        ([(1410, HOT)], 1410),
+        ([(900, 0), (1410, 0)], 0),  # it has cooled down
+        ([(700, HOT), (1410, HOT)], 1200),
+    ],
+)
+def test_a_ceiling_counts_until_the_gpu_shows_a_higher_clock(readings, held_mhz):
+    samples = [Sample(float(n), 10.0 * n, 0.001, mhz, reason) for n, (mhz, reason) in enumerate(readings)]
+    assert held_clock_mhz(samples, before_mhz=1200) == held_mhz
+
+
 def test_the_power_limit_holds_a_gpu_at_clocks_that_hardly_go_below_one():
     capped = int(Throttle.SOFTWARE_POWER_CAP)
     clocks_mhz = [1700, *[1750, 1800] * 10]

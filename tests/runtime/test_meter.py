@@ -159,14 +159,14 @@ def test_the_slowdown_is_measured_over_expected_time_on_this_stage_at_the_clock_
     assert rank.meter.health(None) == Health()
 
 
-def test_a_clock_that_the_gpu_was_held_at_is_kept_while_no_reading_tells_it():
+def test_a_stage_is_held_at_its_gpu_s_ceiling_while_its_times_say_so():
     table, rank = first_table(1), Rank()
     expected_s = {
         (CurveKey(0, kind), mhz): 2800 / mhz for kind in (Kind.FORWARD, Kind.BACKWARD) for mhz in (1400, 1200)
     }
     table = replace(table, groups=(replace(table.groups[0], expected_times_s=expected_s),))
     found = []
-    for number, (held_mhz, takes_s) in enumerate([(0, 2.0), (1200, 7 / 3), (0, 7 / 3), (0, 2.0)]):
+    for number, (held_mhz, takes_s) in enumerate([(0, 2.0), (1200, 7 / 3), (1200, 7 / 3), (1200, 2.0)]):
         rank.gpu.held_mhz = held_mhz
         rank.runs(number, (FORWARD, takes_s), (BACKWARD, takes_s))
         rank.meter.collect()

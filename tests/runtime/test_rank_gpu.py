@@ -231,11 +231,13 @@ def test_once_all_is_profiled_readings_are_rare_and_time_no_switch(keeper, tmp_p
     assert (statistics.reached, len(statistics.latencies_s)) == (1, 0)
 
 
-def test_the_clock_that_a_hot_gpu_was_held_at_is_of_the_latest_samples(keeper, tmp_path):
+def test_a_gpu_that_has_been_hot_is_held_at_its_ceiling_until_a_higher_clock_is_read(keeper, tmp_path):
     gpu = rank(tmp_path)
-    keeper.updates = [KeeperUpdate((sample(1.0, Throttle.HARDWARE_THERMAL_SLOWDOWN),), (), ()), NOTHING]
+    hot = sample(1.0, Throttle.HARDWARE_THERMAL_SLOWDOWN)._replace(sm_clock_mhz=1110)
+    updates = [KeeperUpdate((one,), (), ()) for one in (hot, sample(2.0))]
+    keeper.updates = [updates[0], NOTHING, updates[1], NOTHING]
     held = []
-    for _ in range(2):
+    for _ in range(4):
         gpu.drain_samples()
         held.append(gpu.held_mhz)
-    assert held == [1410, 0]
+    assert held == [1110, 1110, 0, 0]
