@@ -1,7 +1,8 @@
 """Which clock instructions really ran at, and which clocks a GPU cannot hold.
 
 A locked clock is a ceiling that the power limit can break, for a while or for good. What ran lower than asked belongs
-to the clock that it ran at. What iterations at the highest clock settle at is the highest that can be sustained.
+to the clock that it ran at. The driver then names a reason; without one, a lower clock is one on its way.
+What iterations at the highest clock settle at is the highest that can be sustained.
 """
 
 from __future__ import annotations
@@ -12,27 +13,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from statistics import median, median_low
+from typing import NamedTuple
 
 from perseus_ds.profiling.spans import Segment
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["at_achieved_clocks", "sustained_clocks"]
+__all__ = ["Reading", "at_achieved_clocks", "sustained_clocks"]
 
 _LOWER_MHZ = 8
 _OFTEN = 0.2
 _FEW = 3
 
 
-def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[tuple[float, int]]) -> list[Segment]:
+class Reading(NamedTuple):
+    """The SM clock as the driver shows it.
+
+    Attributes:
+        time_s: On ``time.monotonic()``.
+        mhz: The clock; 0: unreadable.
+        held: Whether the driver names a reason for a clock below the one asked for.
+    """
+
+    time_s: float
+    mhz: int
+    held: bool
+
+
+def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> list[Segment]:
     """Return the same with each instruction's clock replaced by the one that it ran at.
 
     Args:
         did: What the GPU did, with the clocks asked for.
-        readings: (monotonic seconds, MHz) of the SM clock, ascending.
+        readings: Of the SM clock, in order of time.
 
     Returns:
         Segments in the same order. Clocks are left as they are where only few readings of a curve at a clock are
-        lower: a switch may come late.
+        lower.
     """
     low = _readings(did, readings)
     often = {
@@ -74,13 +90,17 @@ def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Map
     return {key: mhz for key, mhz in settled.items() if mhz < highest_mhz}
 
 
-def _readings(did: Sequence[Segment], readings: Sequence[tuple[float, int]]) -> list[float | None]:
-    """Return the mean clock read while each instruction ran; None: none was."""
-    times_s = [time_s for time_s, _ in readings]
+def _readings(did: Sequence[Segment], readings: Sequence[Reading]) -> list[float | None]:
+    """Return the mean clock read while each instruction ran, what nothing held as asked; None: none was."""
+    times_s = [reading.time_s for reading in readings]
     found: list[float | None] = []
     for one in did:
         first, last = bisect_left(times_s, one.begin_s), bisect_left(times_s, one.end_s)
-        within = [mhz for _, mhz in readings[first:last] if mhz]
+        within = [
+            reading.mhz if reading.held else max(reading.mhz, one.clock_mhz)
+            for reading in readings[first:last]
+            if reading.mhz
+        ]
         found.append(sum(within) / len(within) if within and isinstance(one.what, CurveKey) else None)
     return found
 

@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.profiling.achieved import at_achieved_clocks, sustained_clocks
+from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, sustained_clocks
 from perseus_ds.profiling.arrivals import arrivals, without_stalls
 from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.powers import TooLittleSeen, counter_reader, fit_powers
@@ -107,7 +107,7 @@ def attribute(
     samples: Sequence[tuple[float, float]],
     switch_latency_s: float = 0.0,
     window: SampledWindow | None = None,
-    readings: Sequence[tuple[float, int]] = (),
+    readings: Sequence[Reading] = (),
     guess: SampledWindow | None = None,
 ) -> Attribution:
     """Attribute a GPU's energy to its instructions and its waiting.
@@ -117,7 +117,7 @@ def attribute(
         samples: (monotonic time, joules) of each changed point of the energy counter.
         switch_latency_s: From a clock request to the new clock. An instruction with a clock change gives no time.
         window: The counter's sampled window if known; default: fitted to the data.
-        readings: (monotonic time, MHz) of the SM clock as the driver shows it. Instructions that ran lower than
+        readings: Of the SM clock, in order of time. Instructions that ran lower than
             asked count for the clock that they ran at, and clocks that cannot be held are left out.
         guess: The window that was found earlier, which saves time.
 

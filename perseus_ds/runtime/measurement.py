@@ -14,6 +14,7 @@ from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
+from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.sizes import uneven_within
 from perseus_ds.profiling.spans import Span, spans_of
@@ -34,12 +35,12 @@ class Measurements:
 
     Attributes:
         samples: Changed points (monotonic seconds, joules) of the energy counter.
-        readings: SM clocks (monotonic seconds, MHz) as the driver shows them.
+        readings: Of the SM clock.
     """
 
     def __init__(self) -> None:
         self.samples: list[tuple[float, float]] = []
-        self.readings: list[tuple[float, int]] = []
+        self.readings: list[Reading] = []
         self._bounds_s: dict[int, tuple[float, float]] = {}
         self._recorded: dict[int, RecordedIteration] = {}
         self._begins: dict[int, tuple[tuple[int, ...], tuple[float, ...]]] = {}  # clocks and begins of instructions
@@ -147,7 +148,7 @@ class Measurements:
             oldest_s = min(begin_s for begin_s, _ in self._bounds_s.values()) - 1.0
             self._evaluations = [iteration for iteration in self._evaluations if iteration.begin_s >= oldest_s]
             self.samples = [sample for sample in self.samples if sample[0] >= oldest_s]
-            self.readings = [reading for reading in self.readings if reading[0] >= oldest_s]
+            self.readings = [reading for reading in self.readings if reading.time_s >= oldest_s]
 
 
 def instructions_of(iteration: RecordedIteration) -> list[TimedOperation]:

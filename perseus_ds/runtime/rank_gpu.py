@@ -14,6 +14,7 @@ from perseus_ds.device.clock_keeper import ClockKeeper, KeeperUpdate
 from perseus_ds.device.clock_statistics import ClockStatistics, capped_clock_mhz, held_clock_mhz
 from perseus_ds.pipeline.clocks import UNLOCKED, USUAL_JITTER, IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
+from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.recorder import Timer
 from perseus_ds.profiling.timers import CudaTimer, HostTimer
 from perseus_ds.runtime.lasting_keeper import LastingKeeper
@@ -39,7 +40,7 @@ class RankGpu:
         driver_version: NVIDIA driver.
         power_limit_w: Enforced power limit.
         modes: Modes that change what instructions take and draw, such as ECC.
-        readings: (monotonic seconds, MHz) of the SM clock, from the samples drained last.
+        readings: Of the SM clock, from the samples drained last.
         throttled_s: Time of throttling reported by the driver, up to the latest samples.
         held_mhz: Clock that the throttled GPU is held at, as far as the samples tell; 0: none.
         capped_mhz: Clock that the power limit hardly went below, from the samples drained last; 0: it did not matter.
@@ -72,7 +73,7 @@ class RankGpu:
         self.driver_version = info.driver_version
         self.power_limit_w = info.power_limit_w
         self.modes = info.modes
-        self.readings: list[tuple[float, int]] = []
+        self.readings: list[Reading] = []
         self.throttled_s = 0.0
         self.held_mhz = self.capped_mhz = 0
         self.clocks_mhz = info.supported_clocks_mhz
@@ -159,7 +160,7 @@ class RankGpu:
         self.throttled_s = self._statistics.throttled_s - before_s
         self.held_mhz = held_clock_mhz(update.samples, self.held_mhz)
         self.capped_mhz = capped_clock_mhz(update.samples)
-        self.readings = [(sample.time_s, sample.sm_clock_mhz) for sample in update.samples]
+        self.readings = [Reading(one.time_s, one.sm_clock_mhz, bool(one.throttle_reasons)) for one in update.samples]
         return [(sample.time_s, sample.energy_j) for sample in update.samples]
 
     def iteration_begins(self, iteration: int | None) -> None:

@@ -1,7 +1,7 @@
 """Clocks that a GPU could not hold."""
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.achieved import at_achieved_clocks, sustained_clocks
+from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, sustained_clocks
 from perseus_ds.profiling.spans import Between, Segment
 from perseus_ds.profiling.table import CurveKey
 
@@ -21,12 +21,12 @@ def iteration(begin_s: float, clock_mhz: int, count: int = 8) -> list[Segment]:
     return did
 
 
-def read(did: list[Segment], **held_mhz: int) -> list[tuple[float, int]]:
+def read(did: list[Segment], **held_mhz: int) -> list[Reading]:
     """Readings in the middle of everything, lower where the kind holds only ``held_mhz``."""
     readings = []
     for one in did:
         limit = held_mhz.get(one.what.kind.value, 9999) if isinstance(one.what, CurveKey) else 9999
-        readings.append(((one.begin_s + one.end_s) / 2, min(one.clock_mhz, limit)))
+        readings.append(Reading((one.begin_s + one.end_s) / 2, min(one.clock_mhz, limit), limit < one.clock_mhz))
     return readings
 
 
@@ -45,12 +45,19 @@ def test_what_ran_lower_than_asked_counts_for_the_clock_it_ran_at() -> None:
 
 def test_a_switch_that_comes_late_is_no_limit() -> None:
     did = iteration(0.0, 1980, count=20) + iteration(10.0, 1500)
-    readings = [(time_s, 1500 if number == 7 else mhz) for number, (time_s, mhz) in enumerate(read(did))]
+    readings = [one._replace(mhz=1500) if number == 7 else one for number, one in enumerate(read(did))]
 
     achieved = at_achieved_clocks(did, readings)
 
     assert achieved == did
     assert sustained_clocks(did, achieved) == {}
+
+
+def test_a_lower_clock_that_nothing_holds_is_the_next_one_on_its_way() -> None:
+    did = [one for number in range(12) for one in iteration(10.0 * number, 1980 - 15 * number, count=1)] * 3
+    readings = [one._replace(mhz=one.mhz - 15 * (number % 2)) for number, one in enumerate(read(did))]
+
+    assert at_achieved_clocks(did, readings) == did
 
 
 def test_an_instruction_that_no_reading_fell_into_ran_as_most_of_its_kind() -> None:
@@ -64,7 +71,7 @@ def test_an_instruction_that_no_reading_fell_into_ran_as_most_of_its_kind() -> N
 
 def test_a_short_block_may_hold_a_clock_that_whole_iterations_cannot() -> None:
     did = iteration(0.0, 1980) + iteration(10.0, 1500) + iteration(20.0, 1980, count=3) + iteration(30.0, 1755)
-    cool = [(time_s, mhz) for time_s, mhz in read(did) if time_s > 5.0]
+    cool = [one for one in read(did) if one.time_s > 5.0]
 
     achieved = at_achieved_clocks(did, read(did[:24], forward=1755, backward=1755) + cool)
 

@@ -9,6 +9,7 @@ import pytest
 import perseus_ds
 from perseus_ds.config import ProfilingConfig
 from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.sweep import Sweep
@@ -39,7 +40,7 @@ class Training:
         self.rng = np.random.default_rng(0)
         self.spans: list[Span] = []
         self.samples: list[tuple[float, float]] = []
-        self.readings: list[tuple[float, int]] = []
+        self.readings: list[Reading] = []
         self.next_poll_s = self.now_s
 
     def until(self, end_s: float) -> None:
@@ -49,7 +50,7 @@ class Training:
             counter_j = self.gpu.counter_mj() / 1e3
             if not self.samples or counter_j != self.samples[-1][1]:
                 self.samples.append((self.now_s, counter_j))
-                self.readings.append((self.now_s, self.gpu.sm_clock_mhz()))
+                self.readings.append(Reading(self.now_s, self.gpu.sm_clock_mhz(), bool(self.gpu.throttle_reasons())))
             self.next_poll_s += POLL_S
         self.now_s = end_s
 

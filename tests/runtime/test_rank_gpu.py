@@ -160,7 +160,7 @@ def test_samples_and_throttled_time_are_those_since_the_last_call(keeper, tmp_pa
         NOTHING,
     ]
     assert gpu.drain_samples() == [(1.0, 100.0), (2.0, 200.0), (2.5, 250.0)]
-    assert [time_s for time_s, _ in gpu.readings] == [1.0, 2.0, 2.5]
+    assert [one.time_s for one in gpu.readings] == [1.0, 2.0, 2.5]
     assert gpu.throttled_s == pytest.approx(1.5)
     assert gpu.drain_samples() == [(3.0, 300.0), (4.0, 400.0)]
     assert gpu.throttled_s == pytest.approx(0.5)
