@@ -11,12 +11,13 @@ from perseus_ds.config import Config
 from perseus_ds.coordination.decision import Decision, IterationInput
 from perseus_ds.coordination.orders import Order
 from perseus_ds.coordination.phase_controller import PhaseController
-from perseus_ds.coordination.phases import Resumable
+from perseus_ds.coordination.phases import Phase, Resumable
 from perseus_ds.coordination.plan_table import PlanTable, StragglerPlans
 from perseus_ds.coordination.requests import BeginProfiling, PlanRequest, RetraceIteration, RoundPlan, SolveStragglers
 from perseus_ds.coordination.rounds import RankStatus, RoundResult, condense
 
 T_MIN_S = route_of((1.0,) * STAGES).t_min_s
+SHORT = {"warmup_iterations": 2, "baseline_iterations": 3}
 
 
 class Job:
@@ -158,3 +159,8 @@ def digest(decision: Decision) -> tuple:
     plans = [plan.time_s for plan in decision.plans]
     events = [(type(event).__name__, event.iteration) for event in decision.events]
     return decision.phase, plans, decision.caution, events, decision.requests
+
+
+def phases(job: Job) -> list[Phase]:
+    """The phase of each iteration."""
+    return [decision.phase for decision in job.decisions]

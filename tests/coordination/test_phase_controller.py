@@ -4,7 +4,7 @@ import itertools
 import pickle
 
 import pytest
-from histories import T_MIN_S, Job
+from histories import SHORT, T_MIN_S, Job, phases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_plans import MICROBATCHES, STAGES, route_of
@@ -13,7 +13,6 @@ from perseus_ds.coordination.events import (
     DriftFound,
     GuardStepped,
     IterationBegan,
-    ObjectiveChanged,
     OrderPlaced,
     PhaseEntered,
     PlansAdopted,
@@ -22,26 +21,17 @@ from perseus_ds.coordination.events import (
     StragglerChanged,
     StragglerPlansAdopted,
 )
-from perseus_ds.coordination.orders import ORDER_KINDS, Order, OrderKind, objective_order
+from perseus_ds.coordination.orders import Order
 from perseus_ds.coordination.phases import Phase, Resumable
 from perseus_ds.coordination.requests import (
     BeginProfiling,
     RescaleProfile,
     ResumePlans,
     RetraceIteration,
-    RoundPlan,
     SolveProfile,
     SolveStragglers,
 )
-from perseus_ds.frontier.objectives import MinTime, Slowdown
-from perseus_ds.frontier.power_objectives import JobPower
 from perseus_ds.messages import PerseusError
-
-SHORT = {"warmup_iterations": 2, "baseline_iterations": 3}
-
-
-def phases(job: Job) -> list[Phase]:
-    return [decision.phase for decision in job.decisions]
 
 
 def test_a_job_warms_up_is_measured_profiled_planned_and_enforced():
@@ -233,144 +223,10 @@ def test_who_is_announced_is_slow_until_it_is_taken_back():
     assert job.decisions[-1].plans[1] is route_of((1.0, 1.0)).points[0]
 
 
-def test_an_ordered_objective_is_pursued_at_the_next_round_and_no_longer_than_ordered():
-    job = Job(**SHORT).enforces()
-    points = route_of((1.0, 1.0)).points
-    assert job.decisions[-1].plans[0] is points[0]
-    job.runs(1, orders={3: objective_order(Slowdown(1.2))})
-    begun = job.iteration
-    job.runs(2)
-    (changed,) = job.events(ObjectiveChanged)
-    assert changed.iteration == begun + 1
-    before, after = changed.expected
-    assert before.time_s == pytest.approx(T_MIN_S)
-    assert T_MIN_S < after.time_s <= 1.2 * T_MIN_S
-    assert after.power_w < before.power_w
-    assert [plan.time_s for plan in job.decisions[-1].plans] == [
-        max(p.time_s for p in points if p.time_s <= 1.2 * T_MIN_S)
-    ] * 2
-    job.runs(1, orders={0: objective_order(None)})
-    job.runs(2)
-    assert job.decisions[-1].plans[0] is points[0]
-    assert job.events(ObjectiveChanged)[-1].objective is None
-
-
-def test_a_point_between_two_plans_is_asked_for_once_and_takes_its_place():
-    job = Job(**SHORT).enforces()
-    job.runs(1, orders={3: objective_order(Slowdown(1.2))})
-    job.runs(5)
-    (asked,) = job.requests(RoundPlan)
-    assert asked.time_s == pytest.approx(1.2 * T_MIN_S)
-    assert [plan.time_s for plan in job.decisions[-1].plans] == [asked.time_s] * 2
-    (changed,) = job.events(ObjectiveChanged)
-    taken = next(
-        number for number, one in enumerate(job.decisions) if one.plans and one.plans[0].time_s == asked.time_s
-    )
-    assert taken <= changed.iteration + 4
-    job.runs(1, orders={0: objective_order(None)})
-    job.runs(1, orders={3: objective_order(Slowdown(1.2))})
-    job.runs(3)
-    assert len(job.requests(RoundPlan)) == 1
-
-
-def test_where_a_plan_is_near_none_is_asked_for():
-    job = Job(**SHORT).enforces()
-    for point in route_of((1.0, 1.0)).points:
-        job.runs(1, orders={3: objective_order(Slowdown(1.001 * point.time_s / T_MIN_S))})
-        job.runs(3)
-    job.runs(1, orders={3: objective_order(MinTime())})
-    job.runs(3)
-    assert job.requests(RoundPlan) == []
-
-
-def test_a_power_between_two_plans_gets_a_plan_of_its_own():
-    job = Job(**SHORT).enforces()
-    table, (first, second, *_) = job.cores[0].table, route_of((1.0, 1.0)).points
-    powers_w = [2 * plan.energy_j / plan.time_s for plan in (first, second)]
-    job.runs(1, orders={0: objective_order(JobPower(sum(powers_w) / 2))})
-    job.runs(1)
-    assert job.runs(1).requests[0].time_s == pytest.approx((first.time_s + second.time_s) / 2, rel=0.01)
-    assert job.cores[0].table is table, "nobody waits for it"
-
-
-def test_an_order_during_profiling_holds_with_the_first_plans():
-    job = Job(**SHORT)
-    job.runs(1, orders={1: objective_order(Slowdown(1.2))})
-    job.enforces()
-    (changed,) = job.events(ObjectiveChanged)
-    assert changed.expected is None
-    assert job.decisions[-1].plans[0].time_s > T_MIN_S
-
-
-def test_of_two_orders_at_once_all_ranks_end_with_the_same():
-    job = Job(**SHORT).enforces()
-    job.runs(1, orders={0: objective_order(MinTime()), 3: objective_order(Slowdown(1.2))})
-    job.runs(3)
-    assert [event.objective for event in job.events(ObjectiveChanged)] == [MinTime(), Slowdown(1.2)]
-    assert job.decisions[-1].plans[0].time_s > T_MIN_S
-
-
-def test_a_power_for_the_job_is_kept_during_a_straggler_too():
-    job = Job(**SHORT).enforces()
-    most_w = job.cores[0]._selector.expected(job.cores[0].table).power_w
-    job.runs(1, orders={0: objective_order(JobPower(0.8 * most_w))})
-    job.runs(3)
-    (changed,) = job.events(ObjectiveChanged)
-    assert changed.expected[1].met
-    assert 0.6 * most_w < changed.expected[1].power_w <= 0.8 * most_w
-    job.runs(6, slow={(1, 0): 1.3})
-    now = job.cores[0]._selector.expected(job.cores[0].table)
-    assert now.power_w <= 0.8 * most_w
-    assert now.time_s >= 1.1 * T_MIN_S
-
-
-def test_what_no_plan_can_draw_is_held_at_the_floor():
-    job = Job(**SHORT).enforces()
-    job.runs(1, orders={0: objective_order(JobPower(1.0))})
-    job.runs(3)
-    (changed,) = job.events(ObjectiveChanged)
-    assert not changed.expected[1].met
-    assert job.decisions[-1].plans[0] is route_of((1.0, 1.0)).points[-1]
-
-
-@pytest.mark.parametrize("ordered", [False, True], ids=["configured", "ordered while profiling"])
-def test_a_power_that_waits_for_the_first_plans_is_answered_with_them(ordered):
-    job = Job(**SHORT, objective={} if ordered else {"power_w": 1.0})
-    job.runs(1, orders={1: objective_order(JobPower(1.0))} if ordered else None)
-    job.enforces()
-    changed = job.events(ObjectiveChanged)
-    assert [event.expected is None for event in changed] == [True] * ordered + [False]
-    assert changed[-1].objective == JobPower(1.0)
-    assert not changed[-1].expected[1].met
-    assert job.decisions[-1].plans[0] is route_of((1.0, 1.0)).points[-1]
-
-
-def test_after_an_order_a_configured_power_is_told_as_what_it_is():
-    job = Job(**SHORT, objective={"power_w": 100.0}).enforces()
-    job.runs(1, orders={1: objective_order(MinTime())})
-    job.runs(3)
-    job.runs(1, orders={1: objective_order(None)})
-    job.runs(3)
-    told = [event.objective for event in job.events(ObjectiveChanged)]
-    assert told == [JobPower(100.0), MinTime(), JobPower(100.0)]
-
-
 def test_stragglers_are_not_reacted_to_where_that_is_switched_off():
     job = Job(straggler={"enabled": False}, **SHORT).enforces()
     job.runs(10, slow={(0, 0): 1.5}, orders={1: Order("straggler", 1, 1.5)})
     assert job.events(StragglerChanged) == job.requests(SolveStragglers) == []
-
-
-def test_an_order_that_nobody_has_heard_of_yet_needs_no_case_of_its_own(monkeypatch):
-    """A made-up kind of order goes from a rank's floats to a request, through rounds and core as they are."""
-    kind = OrderKind(code=77, neutral=0.0, parse=lambda *_: (0, 0.0), effect=lambda _: RetraceIteration)
-    monkeypatch.setitem(ORDER_KINDS, "made-up", kind)
-    job = Job(**SHORT).enforces()
-    job.runs(1, orders={2: Order("made-up", 5, 0.25)})
-    job.runs(4)
-    assert [event.order for event in job.events(OrderPlaced)] == [Order("made-up", 5, 0.25)]
-    assert job.requests(RetraceIteration) == [RetraceIteration(2)]
-    assert [event.table.version for event in job.events(PlansAdopted)] == [1, 2]
 
 
 def test_an_iteration_time_that_the_plan_does_not_explain_is_met_with_caution():
@@ -443,64 +299,6 @@ def test_whatever_happens_all_ranks_decide_alike_and_run_only_what_all_hold(hist
     assert after_the_sweep <= 1
     sizes = [event.planned for event in job.events(IterationBegan)]
     assert all(microbatches[at] == MICROBATCHES or job.requests(RetraceIteration) for at, ok in enumerate(sizes) if ok)
-
-
-def refreshed(job: Job) -> list[int]:
-    """The iterations that ran at the default clocks although there are plans."""
-    return [
-        number
-        for number, decision in enumerate(job.decisions)
-        if not decision.plans and decision.phase in (Phase.ENFORCING, Phase.BASELINE) and number > 10
-    ]
-
-
-def test_the_baseline_is_refreshed_among_the_plan_s_iterations():
-    job = Job(**SHORT, baseline_every=10).enforces()
-    first = job.iteration - 1
-    job.runs(25)
-    assert refreshed(job) == [first + 10, first + 11, first + 20, first + 21]
-    began = {event.iteration: (event.phase, event.planned) for event in job.events(IterationBegan)}
-    assert began[first + 10] == (Phase.ENFORCING, False), "here the clocks settle"
-    assert began[first + 11] == (Phase.BASELINE, False)
-    assert began[first + 12] == (Phase.ENFORCING, True)
-    assert [event.phase for event in job.events(PhaseEntered)][-1] is Phase.ENFORCING
-
-
-def test_what_a_refresh_measures_says_nothing_about_the_plan():
-    job = Job(**SHORT, baseline_every=10).enforces()
-    job.runs(9)
-    for _ in range(2):
-        job.runs(1, slow={(0, 0): 1.5})  # at clocks that the profile does not know
-    job.runs(20)
-    assert job.events(StragglerChanged) == []
-
-
-@pytest.mark.parametrize(
-    ("config", "rounds"),
-    [
-        ({"baseline_every": 0}, {}),
-        ({"baseline_every": 10, "objective": {"power_cap_w": 900.0}}, {}),
-        ({"baseline_every": 10}, {"slow": {(0, 1): 1.4}}),
-        ({"baseline_every": 10}, {"microbatches": MICROBATCHES + 1}),
-    ],
-)
-def test_the_baseline_is_not_refreshed_where_it_would_exceed_a_cap_or_tell_nothing(config, rounds):
-    job = Job(**SHORT, **config).enforces()
-    begin = job.iteration
-    job.runs(9, **rounds)
-    assert [number for number in refreshed(job) if number >= begin and "microbatches" not in rounds] == []
-    assert Phase.BASELINE not in phases(job)[begin:]
-
-
-def test_no_refresh_exceeds_an_ordered_power():
-    job = Job(**SHORT, baseline_every=10).enforces()
-    begin = job.iteration
-    job.runs(1, orders={0: objective_order(JobPower(100.0))})
-    job.runs(20)
-    assert Phase.BASELINE not in phases(job)[begin:]
-    job.runs(1, orders={0: objective_order(None)})
-    job.runs(6)
-    assert Phase.BASELINE in phases(job)[begin:]
 
 
 def test_a_gpu_held_at_a_clock_is_answered_with_plans_for_its_ceiling():

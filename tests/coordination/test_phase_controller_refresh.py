@@ -1,0 +1,72 @@
+"""The decision core, by histories: the baseline is refreshed among the plan's iterations."""
+
+import pytest
+from histories import SHORT, Job, phases
+from made_up_plans import MICROBATCHES
+
+from perseus_ds.coordination.events import (
+    IterationBegan,
+    PhaseEntered,
+    StragglerChanged,
+)
+from perseus_ds.coordination.orders import objective_order
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.frontier.power_objectives import JobPower
+
+
+def refreshed(job: Job) -> list[int]:
+    """The iterations that ran at the default clocks although there are plans."""
+    return [
+        number
+        for number, decision in enumerate(job.decisions)
+        if not decision.plans and decision.phase in (Phase.ENFORCING, Phase.BASELINE) and number > 10
+    ]
+
+
+def test_the_baseline_is_refreshed_among_the_plan_s_iterations():
+    job = Job(**SHORT, baseline_every=10).enforces()
+    first = job.iteration - 1
+    job.runs(25)
+    assert refreshed(job) == [first + 10, first + 11, first + 20, first + 21]
+    began = {event.iteration: (event.phase, event.planned) for event in job.events(IterationBegan)}
+    assert began[first + 10] == (Phase.ENFORCING, False), "here the clocks settle"
+    assert began[first + 11] == (Phase.BASELINE, False)
+    assert began[first + 12] == (Phase.ENFORCING, True)
+    assert [event.phase for event in job.events(PhaseEntered)][-1] is Phase.ENFORCING
+
+
+def test_what_a_refresh_measures_says_nothing_about_the_plan():
+    job = Job(**SHORT, baseline_every=10).enforces()
+    job.runs(9)
+    for _ in range(2):
+        job.runs(1, slow={(0, 0): 1.5})  # at clocks that the profile does not know
+    job.runs(20)
+    assert job.events(StragglerChanged) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "rounds"),
+    [
+        ({"baseline_every": 0}, {}),
+        ({"baseline_every": 10, "objective": {"power_cap_w": 900.0}}, {}),
+        ({"baseline_every": 10}, {"slow": {(0, 1): 1.4}}),
+        ({"baseline_every": 10}, {"microbatches": MICROBATCHES + 1}),
+    ],
+)
+def test_the_baseline_is_not_refreshed_where_it_would_exceed_a_cap_or_tell_nothing(config, rounds):
+    job = Job(**SHORT, **config).enforces()
+    begin = job.iteration
+    job.runs(9, **rounds)
+    assert [number for number in refreshed(job) if number >= begin and "microbatches" not in rounds] == []
+    assert Phase.BASELINE not in phases(job)[begin:]
+
+
+def test_no_refresh_exceeds_an_ordered_power():
+    job = Job(**SHORT, baseline_every=10).enforces()
+    begin = job.iteration
+    job.runs(1, orders={0: objective_order(JobPower(100.0))})
+    job.runs(20)
+    assert Phase.BASELINE not in phases(job)[begin:]
+    job.runs(1, orders={0: objective_order(None)})
+    job.runs(6)
+    assert Phase.BASELINE in phases(job)[begin:]
