@@ -18,7 +18,7 @@ from perseus_ds.messages import PerseusError
 __all__ = ["pack", "unpack"]
 
 _Found = TypeVar("_Found")
-_LEVEL = 1  # half the size of plans in milliseconds
+_LEVEL = 1  # the fastest: plans are numbers that repeat
 
 
 def pack(value: Any) -> bytes:

@@ -143,7 +143,7 @@ class ClockStatistics:
         }
 
 
-def held_clock_mhz(samples: Sequence[Sample], before_mhz: int = 0) -> int:
+def held_clock_mhz(samples: Sequence[Sample], before_mhz: int) -> int:
     """Return the clock that a throttled GPU is held at, whatever is requested.
 
     Args:

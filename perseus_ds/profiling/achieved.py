@@ -31,12 +31,12 @@ class Reading(NamedTuple):
     Attributes:
         time_s: On ``time.monotonic()``.
         mhz: The clock; 0: unreadable.
-        held: Whether the driver names a reason for a clock below the one asked for.
+        limited: Whether the driver names a reason for a clock below the one asked for, the power limit included.
     """
 
     time_s: float
     mhz: int
-    held: bool
+    limited: bool
 
 
 def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> list[Segment]:
@@ -91,13 +91,13 @@ def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Map
 
 
 def _readings(did: Sequence[Segment], readings: Sequence[Reading]) -> list[float | None]:
-    """Return the mean clock read while each instruction ran, what nothing held as asked; None: none was."""
+    """Return the mean clock read while each instruction ran, or asked for where nothing limited it; None: none read."""
     times_s = [reading.time_s for reading in readings]
     found: list[float | None] = []
     for one in did:
         first, last = bisect_left(times_s, one.begin_s), bisect_left(times_s, one.end_s)
         within = [
-            reading.mhz if reading.held else max(reading.mhz, one.clock_mhz)
+            reading.mhz if reading.limited else max(reading.mhz, one.clock_mhz)
             for reading in readings[first:last]
             if reading.mhz
         ]

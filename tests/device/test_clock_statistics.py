@@ -128,7 +128,7 @@ def test_a_gpu_at_its_power_limit_is_as_it_should_be():
 def test_a_throttled_gpu_is_held_at_the_clock_that_it_shows_whatever_is_requested(clocks_mhz, reason, held_mhz):
     samples = [Sample(float(n), 10.0 * n, 0.001, mhz, reason) for n, mhz in enumerate(clocks_mhz)]
     free = Sample(99.0, 990.0, 0.001, 600, 0)  # below the ceiling nothing holds it
-    assert held_clock_mhz([*samples, free]) == held_mhz
+    assert held_clock_mhz([*samples, free], before_mhz=0) == held_mhz
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_a_switch_that_comes_late_is_no_limit() -> None:
     assert sustained_clocks(did, achieved) == {}
 
 
-def test_a_lower_clock_that_nothing_holds_is_the_next_one_on_its_way() -> None:
+def test_a_lower_clock_that_nothing_limits_is_the_next_one_on_its_way() -> None:
     did = [one for number in range(12) for one in iteration(10.0 * number, 1980 - 15 * number, count=1)] * 3
     readings = [one._replace(mhz=one.mhz - 15 * (number % 2)) for number, one in enumerate(read(did))]
 
