@@ -156,7 +156,7 @@ def true_energies_j(directory: Path, iterations: range) -> dict[int, float]:
     found = {}
     for number in iterations:
         if all(number in truth.begins and number + 1 in truth.begins for truth in truths):
-            found[number] = sum(truth.begins[number + 1][1] - truth.begins[number][1] for truth in truths)
+            found[number] = sum(truth.begins[number + 1].energy_j - truth.begins[number].energy_j for truth in truths)
     return found
 
 

@@ -21,6 +21,9 @@ __all__ = ["Claims", "CurveErrors", "claims_of"]
 class CurveErrors:
     """Relative errors of the profile's points against the true cost of the same instructions.
 
+    GPUs draw more as they get warm. The profile tells of the midst of the time in which it was measured, so the true
+    energies are of that warmth.
+
     Attributes:
         points: Number of compared points.
         time_rms: Root mean square of the time errors.
@@ -94,7 +97,7 @@ def claims_of(data: RunData) -> Claims | None:
         after_s / before_s - 1.0,
         after_s,
         after_j,
-        _curve_errors(data.profile, truths) if data.profile else None,
+        _curve_errors(data.profile, truths, _midst(data)) if data.profile else None,
         max(truth.host_ahead for truth in truths),
     )
 
@@ -112,16 +115,24 @@ def _medians(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float,
 
 
 def _between(truth: Truth, number: int) -> tuple[float, float]:
-    (begin_s, begin_j), (end_s, end_j) = truth.begins[number], truth.begins[number + 1]
-    return end_s - begin_s, end_j - begin_j
+    begin, end = truth.begins[number], truth.begins[number + 1]
+    return end.time_s - begin.time_s, end.energy_j - begin.energy_j
 
 
-def _curve_errors(profile: Profile, truths: Sequence[Truth]) -> CurveErrors | None:
-    """Compare every point of the profile with the true cost at its clock."""
+def _midst(data: RunData) -> int:
+    """Return the iteration in the midst of the profiling; of all, for a profile of an earlier run."""
+    numbers = [row["iteration"] for row in data.iterations]
+    profiling = [row["iteration"] for row in data.iterations if row["phase"] == "profiling"]
+    return (profiling or numbers)[len(profiling or numbers) // 2]
+
+
+def _curve_errors(profile: Profile, truths: Sequence[Truth], midst: int) -> CurveErrors | None:
+    """Compare every point of the profile with the true cost at its clock, as warm as in iteration ``midst``."""
     sums: dict[tuple[CurveKey, int], np.ndarray] = {}
     for truth in truths:
-        for point, (count, time_s, energy_j) in truth.instructions.items():
-            sums[point] = sums.get(point, np.zeros(3)) + np.array([count, count * time_s, count * energy_j])
+        warmth = truth.begins[midst].warmth if midst in truth.begins else 1.0
+        for point, (count, time_s, cold_j) in truth.instructions.items():
+            sums[point] = sums.get(point, np.zeros(3)) + count * np.array([1.0, time_s, warmth * cold_j])
     errors = []
     for key, points in profile.curves.items():
         for point in points:

@@ -13,7 +13,17 @@ from perseus_ds.simulator.meter import integrate, publish, start_meter
 from perseus_ds.simulator.nature import GpuSpec
 from perseus_ds.simulator.state import MAX_PENDING, GpuDynamic
 
-__all__ = ["Curve", "advance", "draw", "effective_clock", "finish_time_s", "request_clock", "start", "stop_work"]
+__all__ = [
+    "Curve",
+    "advance",
+    "draw",
+    "effective_clock",
+    "finish_time_s",
+    "request_clock",
+    "start",
+    "stop_work",
+    "warmth",
+]
 
 Curve = Sequence[tuple[float, float]]
 """Time in s and energy in J of one instruction at every supported clock, by clock index."""
@@ -38,10 +48,15 @@ def effective_clock(gpu: GpuDynamic) -> int:
     return max(gpu.clock, gpu.ceiling, gpu.thermal_ceiling)
 
 
+def warmth(gpu: GpuDynamic, spec: GpuSpec) -> float:
+    """Return the current power over that of a cold GPU doing the same."""
+    return 1.0 + spec.leakage_per_k * gpu.warming_k
+
+
 def draw(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve]) -> tuple[float, float]:
     """Return the current power in W and work rate in 1/s."""
     clock = effective_clock(gpu)
-    warm = 1.0 + spec.leakage_per_k * gpu.warming_k
+    warm = warmth(gpu, spec)
     waiting_w = spec.waiting_power_w(clock)
     if gpu.curve < 0 or gpu.remaining <= 0.0 or gpu.time_s < gpu.stalled_until_s:
         return waiting_w * warm, 0.0

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 5
+LAYOUT_VERSION = 6
 MAX_CLOCKS = 256
 MAX_CURVES = 512
 MAX_PENDING = 16
@@ -108,9 +108,9 @@ class ItemState(Structure):
 
 
 class TruthState(Structure):
-    """True cost of one curve's instructions under one lock of the clock."""
+    """True cost of one curve's instructions that ran at one clock; the energy is that of a cold GPU."""
 
-    _fields_ = (("count", c_double), ("time_s", c_double), ("energy_j", c_double))
+    _fields_ = (("count", c_double), ("time_s", c_double), ("cold_j", c_double))
 
 
 class GpuDynamic(Structure):
@@ -183,7 +183,7 @@ class GpuState(Structure):
         ("tail", c_uint64),  # of the stream; the owner alone writes it and the items
         ("items", ItemState * MAX_ITEMS),
         ("ended_s", c_double * MAX_ITEMS),
-        ("iterations", (c_double * 2) * MAX_ITERATIONS),  # the truth at their begins: time_s, energy_j
+        ("iterations", (c_double * 3) * MAX_ITERATIONS),  # the truth at their begins: time_s, energy_j, warmth
         ("truth", (TruthState * MAX_CLOCKS) * MAX_CURVES),
         ("keys", CurveKeyState * MAX_CURVES),
         ("table", ((c_double * 2) * MAX_CLOCKS) * MAX_CURVES),  # time_s, energy_j

@@ -14,7 +14,7 @@ from pathlib import Path
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.simulator.nature import CONSTANTS, GpuSpec
-from perseus_ds.simulator.physics import Curve, advance, effective_clock, stop_work
+from perseus_ds.simulator.physics import Curve, advance, effective_clock, stop_work, warmth
 from perseus_ds.simulator.state import (
     MAX_ITEMS,
     MAX_ITERATIONS,
@@ -209,7 +209,7 @@ class Moment:
         """Begin an item."""
         if item.kind == Item.WORK:
             gpu.curve, gpu.remaining, gpu.factor, gpu.working = item.curve, item.size, item.factor, 1
-            gpu.begin_s, gpu.begin_j, gpu.begin_clock = gpu.time_s, gpu.energy_j, gpu.clock
+            gpu.begin_s, gpu.begin_j, gpu.begin_clock = gpu.time_s, gpu.energy_j, effective_clock(gpu)
             return
         if item.kind == Item.POST:
             channel = gpu.channels[item.channel]
@@ -219,7 +219,8 @@ class Moment:
         elif item.kind == Item.SYNCHRONIZE:
             gpu.host_s = max(gpu.host_s, gpu.time_s) + HOST_OVERHEAD_S
         elif item.kind == Item.ITERATION and self._real:
-            card.file.state.iterations[item.number % MAX_ITERATIONS][:] = gpu.time_s, gpu.energy_j
+            begun = gpu.time_s, gpu.energy_j, warmth(gpu, card.spec)
+            card.file.state.iterations[item.number % MAX_ITERATIONS][:] = begun
         self._over(card, gpu)
 
     def _over(self, card: Card, gpu: GpuDynamic) -> None:
@@ -254,9 +255,9 @@ def _time_of(channel: ChannelState, number: int, otherwise_s: float) -> float:
 
 def _note_truth(card: Card, gpu: GpuDynamic) -> None:
     """Record the true cost of an instruction, unless its clock has changed meanwhile."""
-    if gpu.clock != gpu.begin_clock:
+    if effective_clock(gpu) != gpu.begin_clock:
         return
     truth = card.file.state.truth[gpu.curve][gpu.begin_clock]
     truth.count += 1.0
     truth.time_s += gpu.time_s - gpu.begin_s
-    truth.energy_j += gpu.energy_j - gpu.begin_j
+    truth.cold_j += (gpu.energy_j - gpu.begin_j) / warmth(gpu, card.spec)

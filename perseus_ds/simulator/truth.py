@@ -5,12 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.simulator.state import MAX_ITEMS, MAX_ITERATIONS, GpuState, state_paths
 from perseus_ds.simulator.stream import Card, Item
 
-__all__ = ["Truth", "read_truth"]
+__all__ = ["Begin", "Truth", "read_truth"]
+
+
+class Begin(NamedTuple):
+    """The begin of an iteration on one virtual GPU.
+
+    Attributes:
+        time_s: On ``time.monotonic()``.
+        energy_j: That the GPU has drawn so far.
+        warmth: Its power over that of a cold GPU doing the same.
+    """
+
+    time_s: float
+    energy_j: float
+    warmth: float
 
 
 @dataclass(frozen=True)
@@ -19,13 +34,14 @@ class Truth:
 
     Attributes:
         index: Its number in the directory: by pipeline, then stage, then tensor rank.
-        begins: Time in s and energy in J at the begin of each iteration.
-        instructions: Count, mean time in s and mean energy in J, by curve and requested clock in MHz.
+        begins: Of each iteration.
+        instructions: Count, mean time in s and mean energy in J of a cold GPU, by curve and clock in MHz that they
+            ran at.
         host_ahead: Largest lead of the host in the latest few hundred instructions.
     """
 
     index: int
-    begins: Mapping[int, tuple[float, float]]
+    begins: Mapping[int, Begin]
     instructions: Mapping[tuple[CurveKey, int], tuple[float, float, float]]
     host_ahead: int
 
@@ -50,17 +66,17 @@ def _truth(card: Card, iterations: list[int]) -> Truth:
         card.refresh(gpu)
         newest = max(iterations, default=0)
         begins = {
-            number: tuple(state.iterations[number % MAX_ITERATIONS])
+            number: Begin(*state.iterations[number % MAX_ITERATIONS])
             for number in iterations
             if number > newest - MAX_ITERATIONS
         }
         instructions = {
-            (key, mhz): (one.count, one.time_s / one.count, one.energy_j / one.count)
+            (key, mhz): (one.count, one.time_s / one.count, one.cold_j / one.count)
             for key, row in card.rows.items()
             for mhz, one in zip(card.spec.clocks_mhz, state.truth[row], strict=False)
             if one.count
         }
-    known = {number: (time_s, energy_j) for number, (time_s, energy_j) in begins.items() if time_s > 0.0}
+    known = {number: begin for number, begin in begins.items() if begin.time_s > 0.0}
     return Truth(state.constants.index, known, instructions, _host_ahead(state))
 
 

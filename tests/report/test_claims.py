@@ -11,16 +11,16 @@ from perseus_ds.report.claims import claims_of
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
 from perseus_ds.simulator.launch import VirtualStream
 from perseus_ds.simulator.state import state_path
+from perseus_ds.simulator.truth import read_truth
 
 KEY = CurveKey(0, Kind.FORWARD)
 
 
-@pytest.fixture
-def run(tmp_path):
+def run_of(tmp_path, **nature):
     """Three iterations of 1 s at 1,400 MHz, then three of 2 s at 700 MHz, all of work at 300 W and then 100 W."""
     (tmp_path / "gpus").mkdir()
     path = state_path(tmp_path / "gpus", 0)
-    create_gpu(path, GpuSpec((1400, 700), switch_latency_s=0.0))
+    create_gpu(path, GpuSpec((1400, 700), switch_latency_s=0.0, **nature))
     now = [0.0]
     gpu = VirtualGpu(path, lambda: now[0])
     now[0] = gpu.card.file.state.dynamic.time_s
@@ -41,6 +41,11 @@ def run(tmp_path):
     return SimpleNamespace(path=tmp_path, iterations=rows, summary=summary, profile=profile)
 
 
+@pytest.fixture
+def run(tmp_path):
+    return run_of(tmp_path)
+
+
 def test_claims_are_set_against_the_truth(run):
     claims = claims_of(run)
     assert claims is not None
@@ -53,6 +58,21 @@ def test_claims_are_set_against_the_truth(run):
     assert (curves.time_worst, curves.energy_worst) == pytest.approx((0.05, 0.01))
     assert curves.time_rms == pytest.approx(0.05 / math.sqrt(2))
     assert ("energy saved", "+30.00 %", "+33.33 %") in claims.rows()
+
+
+def test_a_profile_is_compared_with_gpus_as_warm_as_while_it_was_measured(tmp_path):
+    run = run_of(tmp_path, leakage_per_k=0.002, thermal_window_s=1.0)
+    for row in run.iterations[1:3]:
+        row["phase"] = "profiling"
+    (truth,) = read_truth(tmp_path / "gpus", [2])
+    warmth = truth.begins[2].warmth
+    assert warmth > 1.04
+    points = (ProfilePoint(1400, 1.0, warmth * 300.0), ProfilePoint(700, 2.0, warmth * 200.0))
+    run.profile = Profile({KEY: points})
+    claims = claims_of(run)
+    assert claims is not None
+    assert claims.curves is not None
+    assert claims.curves.energy_worst < 0.02
 
 
 def test_a_run_without_a_plan_claims_nothing(run):

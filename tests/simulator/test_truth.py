@@ -1,10 +1,11 @@
 """What is kept of what really happened, and who may look at it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from test_stream import BACKWARD, FORWARD, Pipeline
-from virtual_time import SLOW
+from virtual_time import SLOW, SPEC
 
 import perseus_ds
 from perseus_ds.simulator.truth import read_truth
@@ -32,12 +33,42 @@ def test_true_times_and_energies_are_kept_by_curve_clock_and_iteration(tmp_path)
     (truth,) = read_truth(home, range(5))
     assert truth.host_ahead == 1
     assert sorted(truth.begins) == [0, 1, 2, 3]
-    lasted_s = truth.begins[1][0] - truth.begins[0][0]
-    used_j = truth.begins[1][1] - truth.begins[0][1]
+    lasted_s = truth.begins[1].time_s - truth.begins[0].time_s
+    used_j = truth.begins[1].energy_j - truth.begins[0].energy_j
     assert (lasted_s, used_j) == (pytest.approx(0.5), pytest.approx(27.0 + 80.0 * 0.41))
     assert truth.instructions[FORWARD, 1400] == pytest.approx((3, 0.03, 9.0))
     assert truth.instructions[FORWARD, SLOW] == pytest.approx((1, 0.06, 6.0))
     assert truth.instructions[BACKWARD, 1400] == pytest.approx((3, 0.12, 18.0 + 80.0 * 0.06))
+
+
+def test_a_warm_gpu_draws_more_and_the_truth_says_how_much(tmp_path):
+    job = Pipeline(tmp_path, 1, replace(SPEC, leakage_per_k=0.01, thermal_window_s=0.5))
+    (gpu,), (stream,) = job.gpus, job.streams
+    for iteration in range(8):
+        stream.begin_pass(iteration)
+        for _ in range(16):
+            stream.work(FORWARD)
+        job.clock.pass_s(16 * 0.03)
+        gpu.power_w()
+    (home,) = tmp_path.iterdir()
+    (truth,) = read_truth(home, range(8))
+    used_j = [truth.begins[i + 1].energy_j - truth.begins[i].energy_j for i in (0, 6)]
+    warmths = [(truth.begins[i].warmth + truth.begins[i + 1].warmth) / 2 for i in (0, 6)]
+    assert warmths[1] > 1.2
+    assert used_j[1] / used_j[0] == pytest.approx(warmths[1] / warmths[0], rel=0.02)
+    assert truth.instructions[FORWARD, 1400] == pytest.approx((128, 0.03, 9.0), rel=0.01)
+
+
+def test_an_instruction_counts_at_the_clock_that_it_ran_at(tmp_path):
+    job = Pipeline(tmp_path, 1)
+    (gpu,), (stream,) = job.gpus, job.streams
+    gpu.throttle_to(SLOW)
+    stream.work(FORWARD)
+    job.clock.pass_s(0.5)
+    gpu.power_w()
+    (home,) = tmp_path.iterdir()
+    (truth,) = read_truth(home, [])
+    assert truth.instructions == {(FORWARD, SLOW): pytest.approx((1, 0.06, 6.0))}
 
 
 def test_nothing_that_decides_can_look_at_the_truth():
