@@ -14,10 +14,12 @@ from numba import njit
 
 from perseus_ds.frontier.late_runs import no_blame, run_late
 
-__all__ = ["Terms", "hasten", "save"]
+__all__ = ["Terms", "drop_late", "hasten", "save"]
 
 _ROUNDS = 30
 _SHARE = 0.5  # of the lateness, or of the time left, that one round may take
+_HELD = 0.5  # a clock that comes after so much of its instruction is none
+_DEARER = 5e-4  # as a share: what a plan without such clocks may cost more
 _UNSEEN = 1 / 64  # of the draws, in which an instruction may be critical although it was not in any
 
 
@@ -81,6 +83,29 @@ def save(nodes, clock, draws, terms):
         price_w = np.where(to >= 0, -change_s / np.minimum(cost_j, -1e-12), np.inf)
         if _take(nodes, clock, to, change_s, price_w, share * (terms.limit_s - expected_s), True) == 0:
             return
+
+
+@njit(cache=True, nogil=True)
+def drop_late(nodes, clock, draws, terms):
+    """Ask for no clock that would come too late for its instruction, unless later ones win by it; changes ``clock``."""
+    blame = no_blame(clock.size)
+    limit_j = (1.0 + _DEARER) * _cost_j(nodes, clock, draws, terms, blame)
+    for node in nodes.order:
+        if node >= clock.size or blame.held[node] <= _HELD:
+            continue
+        own, before = clock[node], clock[nodes.before[node]]
+        if own != before and nodes.allowed[nodes.row[node], before]:
+            clock[node] = before
+            if _cost_j(nodes, clock, draws, terms, blame) > limit_j:
+                clock[node] = own
+                _cost_j(nodes, clock, draws, terms, blame)
+
+
+@njit(cache=True, nogil=True)
+def _cost_j(nodes, clock, draws, terms, blame):
+    """Return expected energy on one GPU of each stage, and what it would cost to be in time."""
+    expected_s, effective_j, _ = run_late(nodes, clock, draws, blame)
+    return effective_j + terms.waiting_w * expected_s + terms.dearest_w * max(0.0, expected_s - terms.limit_s)
 
 
 @njit(cache=True, nogil=True)

@@ -25,12 +25,14 @@ class Blame(NamedTuple):
         late_s: How late its clock then is, beyond what latencies make of it.
         early_s: How early the clock after it then is.
         ahead_s: On the critical path or not: how long before its begin its clock can be asked for.
+        held: On the critical path or not: the share of its time at another clock, as its own has not come yet.
     """
 
     critical: FloatArray
     late_s: FloatArray
     early_s: FloatArray
     ahead_s: FloatArray
+    held: FloatArray
 
 
 class _Runs(NamedTuple):
@@ -57,7 +59,7 @@ class _Runs(NamedTuple):
 @njit(cache=True, nogil=True)
 def no_blame(count: int) -> Blame:
     """Return arrays for ``run_late`` to write into."""
-    return Blame(np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count))
+    return Blame(np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count))
 
 
 @njit(cache=True, nogil=True)
@@ -92,7 +94,7 @@ def run_late(nodes, clock, draws, blame):
         if node >= count:
             ends_s += nodes.constant_s[node - count]
             continue
-        blame.ahead_s[node] = _run_one(nodes, clock, draws, runs, node)
+        blame.ahead_s[node], blame.held[node] = _run_one(nodes, clock, draws, runs, node)
         ends_s += runs.busy_s
     time_s, deviation_s = _blame(nodes, clock, draws, runs, blame)
     return time_s - nodes.doubled_s, runs.spent_j.mean(), deviation_s
@@ -103,13 +105,13 @@ def _run_one(nodes, clock, draws, runs, node):
     """Run one instruction between the clocks before and after it, in every draw.
 
     Returns:
-        How long before its begin its clock can be asked for, a mean over the draws.
+        How long before its begin its clock can be asked for, and for what share of its time it has not come: means.
     """
     late_s, sizes = draws.late_s, draws.size[node]
     times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
     before, after, own, new = nodes.before[node], nodes.after[node], clock[node], clock[nodes.after[node]]
     # Standing still costs what waiting does: no effective energy.
-    stall_s, samples, ahead_s = (nodes.stall_s if own != new else 0.0), late_s.shape[1], 0.0
+    stall_s, samples, ahead_s, held = (nodes.stall_s if own != new else 0.0), late_s.shape[1], 0.0, 0.0
     for sample in range(samples):
         start_s, old = runs.ends_s[node, sample], clock[before]
         asked_s, wrong_s = runs.asked_s[before, sample], max(0.0, late_s[node, sample])
@@ -127,13 +129,14 @@ def _run_one(nodes, clock, draws, runs, node):
         at_old = min(1.0, wrong_s / (sizes[sample] * times[old]))
         if at_old == 1.0 and own != old:
             runs.until_s[node, sample], runs.clock[node, sample] = start_s + wrong_s, old
+        held += at_old if own != old else 0.0
         at_new = min(1.0 - at_old, max(0.0, -late_s[after, sample]) / (sizes[sample] * times[own]))
         at_own = 1.0 - at_old - at_new
         run_s = at_old * times[old] + at_own * times[own] + at_new * times[new]
         runs.busy_s[sample] = sizes[sample] * run_s + stall_s
         run_j = at_old * energies[old] + at_own * energies[own] + at_new * energies[new]
         runs.spent_j[sample] += sizes[sample] * run_j
-    return ahead_s / samples
+    return ahead_s / samples, held / samples
 
 
 @njit(cache=True, nogil=True)

@@ -4,7 +4,8 @@
 2. Where it is still late, some instructions take another clock: those that win most of the expected time per joule.
 3. Where that leaves time, some take a clock that saves.
 4. Requests keep their order, so where clocks take long to come, a plan with many switches is always late. Steps 2 and 3
-   then begin with plans of few switches, too (``switching``), and the best counts.
+   then begin with plans of few switches, too (``switching``), and the best counts. It asks for no clock that would come
+   too late for its instruction.
 
 Deterministic. Time O(rounds * (samples * nodes + instructions * clocks)) beside the other planners'.
 """
@@ -18,7 +19,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.frontier.late_moves import Terms, hasten, save
+from perseus_ds.frontier.late_moves import Terms, drop_late, hasten, save
 from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.lateness import (
     Draws,
@@ -80,6 +81,7 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
     best = _improve(nodes, clock, draws, terms)
     if best.held_share > _HELD:
         best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
+        drop_late(nodes, best.clock, draws, terms)
     return evaluate_late(problem, nodes.clocks_mhz[best.clock], jitter_s, bound_j)
 
 

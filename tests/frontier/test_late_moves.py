@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.frontier import Problem
-from perseus_ds.frontier.late_moves import Terms, _around, _best_moves, _take, hasten, save
+from perseus_ds.frontier.late_moves import Terms, _around, _best_moves, _take, drop_late, hasten, save
 from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.lateness import Draws, neighbours_of
 from perseus_ds.pipeline.kinds import Kind
@@ -141,3 +141,26 @@ def test_time_that_is_left_is_spent_on_lower_clocks(alone):
     then_s, then_j = ran(nodes, clock, draws, blame)
     assert 1.05 * time_s < then_s <= 1.1 * time_s
     assert then_j + 50.0 * then_s < energy_j + 50.0 * time_s
+
+
+def test_a_clock_that_comes_after_its_instruction_is_not_asked_for(alone):
+    """Forwards take 0.1 s, backwards 0.17 s at the highest clock; the lowest one takes 0.28 s to come."""
+    nodes, draws = alone[0]._replace(latency_s=np.array([0.28, 0.0, 0.0, 0.0])), even([[0.0] * 6] * 2)
+    clock, blame, second = np.full(6, 3), no_blame(6), nodes.after[0]
+    clock[second] = 0
+    before = ran(nodes, clock, draws, blame)
+    assert blame.held[second] > 0.5
+    drop_late(nodes, clock, draws, terms(2.0, 100.0))
+    assert clock.tolist() == [3] * 6
+    after = ran(nodes, clock, draws, blame)
+    assert after[1] + 50.0 * after[0] <= 1.001 * (before[1] + 50.0 * before[0])
+
+
+def test_a_late_clock_stays_where_later_instructions_win_by_it(alone):
+    nodes, draws = alone[0]._replace(latency_s=np.array([0.2, 0.0, 0.0, 0.0]), stall_s=0.0), even([[0.0] * 6] * 2)
+    clock, blame, second = np.zeros(6, dtype=np.int64), no_blame(6), nodes.after[0]
+    clock[0] = 3
+    ran(nodes, clock, draws, blame)
+    assert blame.held[second] > 0.5
+    drop_late(nodes, clock, draws, terms(2.0, 100.0))
+    assert clock[second] == 0
