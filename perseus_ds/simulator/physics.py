@@ -77,6 +77,8 @@ def advance(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve], until_s: fl
     """
     while gpu.time_s < until_s:
         power_w, rate = draw(gpu, spec, curves)
+        if rate and effective_clock(gpu) != gpu.begin_clock:
+            gpu.begin_clock = -1
         next_s = min(until_s, gpu.meter_s, gpu.tick_s)
         if gpu.pending_count:
             next_s = min(next_s, max(gpu.pending[0].effective_s, gpu.time_s))
