@@ -7,10 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from soak_plan import SETTLED, Disturbance, is_quiet
 
+from perseus_ds.coordination.refresh import MEASURED
 from perseus_ds.report.rundata import read_events
 
 __all__ = ["Finding", "find"]
@@ -103,20 +104,21 @@ def real_one(one: Disturbance, event: dict) -> bool:
 
 
 def _saving(plan: Sequence[Disturbance], events: list[dict], energies_j: dict[int, float]) -> Iterator[Finding]:
-    """Compare the true saving of quiet iterations early and late."""
-    phases = {event["phase"]: event["iteration"] for event in reversed(events) if event["event"] == "phase"}
-    refreshed = {
-        event["iteration"] + offset for event in events if event["event"] == "baseline" for offset in (-1, 0, 1)
-    }
-    base = [energies_j[n] for n in range(phases.get("baseline", 0) + 1, phases.get("profiling", 0)) if n in energies_j]
-    quiet = [number for number in energies_j if is_quiet(plan, number) and number not in refreshed]
-    if not base or len(quiet) < 20:
-        yield Finding("true saving", f"{len(base)} and {len(quiet)} iterations to tell it from")
+    """Compare the true saving early and late: each refreshed baseline against the plan's quiet iterations around it."""
+    savings = []
+    for first in (event["iteration"] for event in events if event["event"] == "baseline"):
+        base = [energies_j[n] for n in range(first, first + MEASURED) if n in energies_j]
+        around = [*range(first - 9, first - 1), *range(first + MEASURED + 1, first + MEASURED + 9)]
+        quiet = [energies_j[n] for n in around if n in energies_j and is_quiet(plan, n)]
+        if base and quiet:
+            savings.append(1.0 - fmean(quiet) / fmean(base))
+    if len(savings) < 2:
+        yield Finding("true saving", f"{len(savings)} refreshed baselines to tell it from")
         return
-    some = max(10, len(quiet) // 5)
-    first, last = (1.0 - median(energies_j[n] for n in part) / median(base) for part in (quiet[:some], quiet[-some:]))
+    some = max(1, len(savings) // 3)
+    first, last = median(savings[:some]), median(savings[-some:])
     yield Finding(
-        "true saving of quiet iterations",
+        "true saving beside refreshed baselines",
         f"{100 * first:.2f} % at the start, {100 * last:.2f} % at the end",
         f"equal within {100 * SAVING:.0f} points",
         abs(first - last) < SAVING and last > 0.0,

@@ -92,7 +92,7 @@ def main() -> None:
                 write_results()
 
 
-def run(gpu: str, case: Case, steps: int = 120) -> Path:
+def run(gpu: str, case: Case, steps: int = 140) -> Path:
     """Run one job and return its run directory.
 
     Raises:

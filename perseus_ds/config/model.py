@@ -210,9 +210,9 @@ class Config(Section):
         description="Iterations to measure at the default clocks: half before profiling, half after it.",
     )
     baseline_every: int = Field(
-        default=2000,
+        default=5000,
         ge=0,
-        description="Iterations between two refreshes of the baseline, which take two iterations each; 0: none.",
+        description="Most iterations between two refreshes of the baseline, which take five iterations each; 0: none.",
     )
     max_slowdown: float = Field(
         default=1.02, ge=1.0, description="Raise the clocks if iterations exceed the planned time by this factor."

@@ -16,6 +16,7 @@ from perseus_ds.frontier.objectives import Objective
 from perseus_ds.profiling.breakdown import RankEnergy
 
 __all__ = [
+    "BaselineRefreshed",
     "CheckpointSaved",
     "DriftFound",
     "EndedForGood",
@@ -240,6 +241,19 @@ class EnergySplitKnown:
 
 
 @dataclass(frozen=True)
+class BaselineRefreshed:
+    """A refreshed baseline has been measured, and the plan's iterations just before and after it.
+
+    Attributes:
+        iterations: Those at the default clocks.
+        energies_j: Of one pipeline, a mean over all, in these and those around them; see ``whole_energies_j``.
+    """
+
+    iterations: range
+    energies_j: Mapping[int, float]
+
+
+@dataclass(frozen=True)
 class CheckpointSaved:
     """The framework has saved a checkpoint.
 
@@ -280,6 +294,7 @@ Event = (
     | RanksBack
     | EndedForGood
     | EnergySplitKnown
+    | BaselineRefreshed
     | CheckpointSaved
     | JobEnded
 )

@@ -231,6 +231,7 @@ class PhaseController:
         expected = (before, self._selector.expected(self.table)) if before and self.table else None
         self._events.append(ObjectiveChanged(iteration, objective, order, expected))
         if self.table is not None:
+            self._refresh.soon()
             self._choose(self.table, iteration)
 
     def _adopt(self, arrived: PlanTable | StragglerPlans, iteration: int) -> None:
@@ -244,6 +245,7 @@ class PhaseController:
             self._events.append(PlansAdopted(iteration, arrived, self.table))
             is_first = self.table is None
             self.table = arrived
+            self._refresh.soon()
             self.phase = Phase.ENFORCING if self._sets_clocks else Phase.OBSERVING
             self._selector.adopt(arrived, iteration)
             if is_first and (power := self._selector.pursued_power) is not None:

@@ -1,13 +1,19 @@
-"""Refreshes the baseline: every so often, an iteration among the plan's runs at the default clocks.
+"""Refreshes the baseline: every so often, iterations among the plan's run at the default clocks.
 
-A refresh takes two iterations. In the first one the clocks settle; the second one is measured.
+In the first iteration of a refresh the clocks settle; the others are measured. The first refreshes come soon: the
+baseline before the plan is of colder GPUs, which draw less. Then each comes twice as late as the one before.
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["BaselineRefresh", "RefreshStep"]
+__all__ = ["MEASURED", "BaselineRefresh", "RefreshStep"]
+
+MEASURED = 4
+"""Iterations that a refresh measures."""
+
+_FIRST = 16  # iterations of a plan before its first refresh
 
 
 class RefreshStep(Enum):
@@ -22,32 +28,40 @@ class BaselineRefresh:
     """Decides which iterations refresh the baseline. It is deterministic: equal calls give equal steps on all ranks.
 
     Args:
-        every: Iterations from one refresh to the next; 0: none.
+        every: Most iterations from one refresh to the next; 0: none.
     """
 
     def __init__(self, every: int) -> None:
         self._every = every
-        self._counted_from: int | None = None  # the latest refresh; before that, the first iteration under a plan
-        self._settling: int | None = None
+        self._pause = min(_FIRST, every)
+        self._counted_from: int | None = None  # the end of the latest refresh, or the first iteration under a plan
+        self._settling, self._end = 0, 0  # of the latest refresh
 
     def step(self, iteration: int, allowed: bool) -> RefreshStep:
         """Return the next iteration's part.
 
         Args:
             iteration: Its number.
-            allowed: Whether a plan is in force, and nothing but the plan.
+            allowed: Whether a plan is in force, and nothing but the plan. Where it is not, a refresh ends early.
         """
-        if self._settling == iteration - 1:
-            return RefreshStep.MEASURES
+        if self.covers(iteration):
+            if allowed:
+                return RefreshStep.MEASURES
+            self._end = iteration
         if not self._every or not allowed:
             return RefreshStep.NONE
         if self._counted_from is None:
             self._counted_from = iteration
-        if iteration - self._counted_from < self._every:
+        if iteration - self._counted_from < self._pause:
             return RefreshStep.NONE
-        self._counted_from = self._settling = iteration
+        self._settling, self._end = iteration, iteration + 1 + MEASURED
+        self._counted_from, self._pause = self._end, min(2 * self._pause, self._every)
         return RefreshStep.SETTLES
 
     def covers(self, iteration: int) -> bool:
-        """Whether a past iteration was part of the latest refresh."""
-        return self._settling is not None and 0 <= iteration - self._settling <= 1
+        """Whether an iteration is part of the latest refresh."""
+        return self._settling <= iteration < self._end
+
+    def soon(self) -> None:
+        """Another plan is in force: refresh as soon as after the first one."""
+        self._counted_from, self._pause = None, min(_FIRST, self._every)

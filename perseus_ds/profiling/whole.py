@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perseus_ds.profiling.counter import CounterTrace, update_grid
-from perseus_ds.profiling.energy import Attribution
+from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import exposure
@@ -20,10 +20,11 @@ from perseus_ds.profiling.window import exposure
 __all__ = ["whole_energies_j"]
 
 _LEAST = 4  # points of the counter
+_SAME_PERIOD = 0.02  # relative difference of two measured periods
 
 
 def whole_energies_j(
-    found: Attribution,
+    found: Attribution | None,
     spans: Sequence[Span],
     samples: Sequence[tuple[float, float]],
     bounds_s: Sequence[tuple[float, float]],
@@ -32,20 +33,27 @@ def whole_energies_j(
     """Return the energy of each iteration.
 
     Args:
-        found: The GPU's powers, and the window of its counter.
+        found: The GPU's powers, and the window of its counter; None: those that ``spans`` tell.
         spans: All its work, in order of time, up to the end of the last iteration; before it, the GPU has waited.
         samples: (monotonic time, joules) of each changed point of the counter.
         bounds_s: Begin and end of each iteration on ``time.monotonic()``.
         switch_latency_s: From a clock request to the new clock.
 
     Returns:
-        Joules; NaN where the counter does not reach.
+        Joules; NaN where the counter does not reach. Where it was read too seldom to see its updates, as it says.
+
+    Raises:
+        PerseusError: Nothing was found before, and the counter hardly moved.
     """
     did = segments(spans, changes(spans, switch_latency_s))
     if not did or len(samples) < _LEAST:
         return [float("nan")] * len(bounds_s)
+    found = found or attribute(spans, samples, switch_latency_s)
     times_s, counter_j = np.array(samples).T
     updates_s, period_s, seen = update_grid(times_s)
+    if abs(period_s / found.period_s - 1.0) > _SAME_PERIOD:
+        counted_j = [np.interp(one, times_s, counter_j, np.nan, np.nan) for one in bounds_s]
+        return [float(end_j - begin_j) for begin_j, end_j in counted_j]
     power = _power(found, did, updates_s[0] - found.lag_s - period_s)
     steps = np.arange(len(updates_s))
     every = CounterTrace(updates_s, period_s, steps[:-1], steps[1:], np.zeros(len(steps) - 1))

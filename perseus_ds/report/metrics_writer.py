@@ -9,6 +9,7 @@ from statistics import median
 
 from perseus_ds.console import log
 from perseus_ds.coordination.events import (
+    BaselineRefreshed,
     EnergySplitKnown,
     Event,
     IterationBegan,
@@ -43,16 +44,21 @@ class MetricsWriter:
         self._per_pipeline = 1 / pipelines
         self._target_w, self._before_s = 0.0, math.nan
         self._baseline_j = baseline_j
-        self._baseline: set[int] = set()
+        self._planned = False
+        self._baseline: set[int] = set()  # before there are plans
         self._energies_j: deque[float] = deque(maxlen=_KEPT)
         self._by_kind: dict[str, float] = {}
         self._ranks: Sequence[RankEnergy] = ()
 
     def __call__(self, event: Event) -> None:
         """Handle an event."""
+        self._planned |= isinstance(event, PlansAdopted)
         match event:
-            case IterationBegan(iteration=iteration, phase=Phase.BASELINE):
+            case IterationBegan(iteration=iteration, phase=Phase.BASELINE) if not self._planned:
                 self._baseline.add(iteration)
+            case BaselineRefreshed(iterations=iterations, energies_j=energies_j):
+                self._energies_j.extend(energies_j[number] for number in iterations if number in energies_j)
+                self._baseline_j = median(self._energies_j) if self._energies_j else self._baseline_j
             case PlansAdopted(table=PlanTable(baseline_energies_j=energies_j), replaced=None) if energies_j:
                 self._energies_j.clear()
                 self._energies_j.extend(energies_j.values())

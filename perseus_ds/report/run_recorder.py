@@ -14,6 +14,7 @@ import numpy as np
 from perseus_ds.config import Config
 from perseus_ds.console import log
 from perseus_ds.coordination.events import (
+    BaselineRefreshed,
     CheckpointSaved,
     DriftFound,
     EndedForGood,
@@ -42,7 +43,8 @@ from perseus_ds.pipeline.events import Topology
 from perseus_ds.report.closing import closing_table
 from perseus_ds.report.power_rows import PowerOrder, power_rows
 from perseus_ds.report.provenance import software_versions
-from perseus_ds.report.run_stats import Measurement, RunStats, described
+from perseus_ds.report.run_stats import Measurement, RunStats
+from perseus_ds.report.straggler_records import described
 from perseus_ds.rundir import RunDirectory
 
 __all__ = ["RunRecorder"]
@@ -81,12 +83,11 @@ class RunRecorder:
         self._settled = 0  # the first iteration whose energy the counter shows without that of other plans
         self._slow = self._cautious = False
         self._sent: OrderSent | None = None
-        self._microbatches = 0
-        self._waited_s = self._trained_s = self._counter_lag_s = 0.0
-        self._keeperless = 0
-        self._next_summary_s = 0.0
+        self._microbatches = self._keeperless = 0
+        self._waited_s = self._trained_s = self._counter_lag_s = self._next_summary_s = 0.0
         self._handlers: dict[type, Callable[[Any], None]] = {
             RoundHeard: self._round_heard,
+            BaselineRefreshed: self._baseline_refreshed,
             OrderPlaced: self._order_placed,
             OrderSent: self._order_sent,
             ObjectiveChanged: self._objective_changed,
@@ -125,8 +126,6 @@ class RunRecorder:
         share_at_clock = float(heard.field("share_at_clock").min())
         self._stats.measured(iteration, heard.iteration_time_s, switches, late_switches, share_at_clock)
         self._stats.energy(iteration - 1, heard.pipeline_energy_j)
-        if refreshed := self._stats.refreshed(iteration - 1):
-            self._event("baseline", iteration - 1, **refreshed)
         self._waited_s += float(heard.field("waited_s").max())
         self._trained_s += heard.iteration_time_s
         if (keeperless := int(heard.field("keeperless").sum())) != self._keeperless:
@@ -135,6 +134,10 @@ class RunRecorder:
         every = self._config.report.log_every
         if every and iteration and iteration % every == 0 and time.monotonic() >= self._next_summary_s:
             self._write_summary()
+
+    def _baseline_refreshed(self, event: BaselineRefreshed) -> None:
+        if refreshed := self._stats.refreshed(event.iterations, event.energies_j):
+            self._event("baseline", event.iterations.start, **refreshed)
 
     def _order_placed(self, event: OrderPlaced) -> None:
         order = event.order
@@ -153,6 +156,7 @@ class RunRecorder:
         answered = event.iteration - sent.iteration + 1 if sent else None  # read while the iteration before it ran
         at_floor = after and not after.met and isinstance(event.objective, PowerCap)
         if after is not None:
+            self._stats.replanned(1.0, 1.0)
             power_w = event.objective.power_cap_w if isinstance(event.objective, JobPower) else None
             self._power.append(PowerOrder(event.iteration, power_w, answered, bool(at_floor)))
         self._event(
@@ -189,7 +193,7 @@ class RunRecorder:
             self._event(kind, event.iteration, slowdowns=[*map(described, slowdowns)], **times)
 
     def _straggler_changed(self, event: StragglerChanged) -> None:
-        begun, ended = self._stats.note_stragglers(event, self._config.straggler.recovery_iterations)
+        begun, ended = self._stats.stragglers.changed(event, self._config.straggler.recovery_iterations)
         self._slow = is_slow(sum(event.slowdowns, ()))
         for record in begun:
             self._event("straggler", event.iteration, **record.given())
@@ -204,7 +208,7 @@ class RunRecorder:
         self._event("guard", event.iteration, caution=event.caution)
 
     def _plan_switched(self, event: PlanSwitched) -> None:
-        self._stats.note_switch(event)
+        self._stats.stragglers.switched(event)
         lasts_s = max(plan.time_s for plan in event.plans)
         self._settled = event.iteration + max(1, ceil(self._counter_lag_s / lasts_s))
         plans = [{"time_s": plan.time_s, "energy_j": plan.energy_j} for plan in event.plans]

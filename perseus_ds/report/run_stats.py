@@ -9,23 +9,21 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from perseus_ds.coordination.events import PlanSwitched, StragglerChanged
 from perseus_ds.coordination.phases import Phase
-from perseus_ds.coordination.stage_condition import ceiling_mhz
+from perseus_ds.report.straggler_records import StragglerRecords
 from perseus_ds.report.typical import typical_energies_j
 
-__all__ = ["Measurement", "RunStats", "StragglerRecord", "described"]
+__all__ = ["Measurement", "RunStats"]
 
 
 # Iterations kept: a training of weeks must neither fill the memory nor be summed up for ever longer.
 _KEPT = 4096
 
 # Refreshed baselines that replace the first one, and the latest of them that count.
-_ENOUGH_REFRESHED, _RECENT = 3, 8
-# Iterations of the plan before a refresh that it is compared with.
-_NEIGHBOURS = 16
+_ENOUGH_REFRESHED, _RECENT = 2, 8
 
-_ENDLESS = (Phase.BASELINE, Phase.OBSERVING, Phase.ENFORCING)
+_COMPARED = (Phase.BASELINE, Phase.ENFORCING)
+_ENDLESS = (*_COMPARED, Phase.OBSERVING)
 
 
 @dataclass(frozen=True)
@@ -51,26 +49,6 @@ class Measurement:
 
 
 @dataclass
-class StragglerRecord:
-    """One straggler from its onset until all ranks have returned; None for times still to come."""
-
-    pipeline: int
-    stage: int
-    slowdown: float | None
-    onset_iteration: int
-    ceiling_mhz: int | None = None
-    switched_iteration: int | None = None
-    t_prime_s: float | None = None
-    t_opt_s: float | None = None
-    recovered_iteration: int | None = None
-    returned_iteration: int | None = None
-
-    def given(self) -> dict[str, Any]:
-        """Return what is known of it."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-@dataclass
 class _Iteration:
     phase: Phase
     steady: bool
@@ -87,18 +65,18 @@ class RunStats:
     """Rows by training iteration; an endless phase keeps only the latest few thousand.
 
     Attributes:
-        stragglers: In order of onset.
+        stragglers: All so far.
         predicted: Prediction of the current plan without stragglers.
         earlier_baseline: The baseline, if not measured as such: an earlier run's, or this one's scaled to changed
             work.
     """
 
-    stragglers: list[StragglerRecord] = field(default_factory=list)
+    stragglers: StragglerRecords = field(default_factory=StragglerRecords)
     predicted: Measurement | None = None
     predicted_saving: float | None = None
     earlier_baseline: Measurement | None = None
     _rows: dict[int, _Iteration] = field(default_factory=dict)
-    _refreshed: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
+    _compared: deque[frozenset[int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _forgotten_late_switches: float = 0.0
 
     def begin(self, iteration: int, phase: Phase, steady: bool, planned: tuple[float, float] | None = None) -> None:
@@ -106,7 +84,12 @@ class RunStats:
         self._rows[iteration] = _Iteration(phase, steady, planned=planned)
         if phase in _ENDLESS and len(self._rows) > _KEPT:
             # Baselines are rare once there are plans, and kept.
-            later = (number for number, row in self._rows.items() if row.phase in (Phase.ENFORCING, Phase.OBSERVING))
+            kept = frozenset().union(*self._compared)
+            later = (
+                number
+                for number, row in self._rows.items()
+                if row.phase in (Phase.ENFORCING, Phase.OBSERVING) and number not in kept
+            )
             oldest = next(later, None) or next(number for number, row in self._rows.items() if row.phase is phase)
             self._forgotten_late_switches += self._rows.pop(oldest).late_switches
 
@@ -129,33 +112,39 @@ class RunStats:
             if row.phase is Phase.BASELINE:
                 row.steady, row.energy_j = number in energies_j, energies_j.get(number, row.energy_j)
 
-    def refreshed(self, iteration: int) -> dict[str, float] | None:
-        """Take in the energy of an iteration that has refreshed the baseline.
+    def refreshed(self, iterations: range, energies_j: Mapping[int, float]) -> dict[str, float] | None:
+        """Take in a refreshed baseline. From the second one on, the latest ones are what the plan is compared with.
 
         Args:
-            iteration: Its number; its time and energy are known.
+            iterations: Those at the default clocks.
+            energies_j: Of one pipeline, in these iterations and in others around them.
 
         Returns:
-            Its figures beside those of the plan's iterations before it; None if it is no refreshed baseline.
+            Its figures beside those of the plan's iterations around it; None where something else went on there.
         """
-        row = self._rows.get(iteration)
-        if row is None or row.phase is not Phase.BASELINE or not row.steady or not row.energy_j:
+        rows = {n: row for n, row in self._rows.items() if n in energies_j and row.steady and row.time_s is not None}
+        base = [n for n, row in rows.items() if n in iterations and row.phase is Phase.BASELINE]
+        planned = [n for n, row in rows.items() if row.phase is Phase.ENFORCING]
+        before, after = ([n for n in planned if (n < iterations.start) is earlier] for earlier in (True, False))
+        # As many on either side: GPUs get warmer all the time.
+        around = min(len(before), len(after))
+        if not base or not around:
             return None
-        before = [one for number, one in self._rows.items() if number < iteration]
-        neighbours = self._typical([one for one in before if one.phase is Phase.ENFORCING][-_NEIGHBOURS:])
-        if neighbours is None or row.time_s is None or row.energy_j != row.energy_j:
+        compared = [*base, *before[-around:], *after[:around]]
+        for number in compared:
+            rows[number].energy_j = energies_j[number]
+        baseline, plan = (self._typical([rows[n] for n in some]) for some in (base, compared[len(base) :]))
+        if baseline is None or plan is None:
             return None
-        self._refreshed.append(iteration)
-        if len(self._refreshed) >= _ENOUGH_REFRESHED:
+        self._compared.append(frozenset(compared))
+        if len(self._compared) >= _ENOUGH_REFRESHED:
             self.earlier_baseline = None
-            for number, one in self._rows.items():
-                one.steady = one.steady and (one.phase is not Phase.BASELINE or number in self._refreshed)
         return {
-            "iteration_time_s": row.time_s,
-            "energy_j": row.energy_j,
-            "plan_time_s": neighbours.iteration_time_s,
-            "plan_energy_j": neighbours.energy_j,
-            "saving": 1.0 - neighbours.energy_j / row.energy_j,
+            "iteration_time_s": baseline.iteration_time_s,
+            "energy_j": baseline.energy_j,
+            "plan_time_s": plan.iteration_time_s,
+            "plan_energy_j": plan.energy_j,
+            "saving": 1.0 - plan.energy_j / baseline.energy_j,
         }
 
     @property
@@ -164,12 +153,24 @@ class RunStats:
         return max(self._rows, default=-1)
 
     def typical(self, phase: Phase) -> Measurement | None:
-        """Return median time and typical energy of a phase's steady iterations, None without any."""
-        return self._typical([row for row in self._rows.values() if row.phase is phase])
+        """Return median time and typical energy of a phase's steady iterations, None without any.
+
+        Where baseline and plan are compared, it is the mean over the comparisons.
+        """
+        if phase not in _COMPARED or len(self._compared) < _ENOUGH_REFRESHED:
+            return self._typical([row for row in self._rows.values() if row.phase is phase and row.steady])
+        rows = ([self._rows[number] for number in one if self._rows[number].phase is phase] for one in self._compared)
+        found = [one for one in map(self._typical, rows) if one is not None]
+        return Measurement(fmean(one.iteration_time_s for one in found), fmean(one.energy_j for one in found))
+
+    def _counts(self, number: int) -> bool:
+        """Whether an iteration is like its phase's others, and one by which baseline and plan are compared."""
+        row = self._rows[number]
+        alone = row.phase not in _COMPARED or len(self._compared) < _ENOUGH_REFRESHED
+        return row.steady and (alone or any(number in compared for compared in self._compared))
 
     @staticmethod
-    def _typical(phase_rows: Sequence[_Iteration]) -> Measurement | None:
-        rows = [row for row in phase_rows if row.steady]
+    def _typical(rows: Sequence[_Iteration]) -> Measurement | None:
         times = [row.time_s for row in rows if row.time_s is not None]
         energies = typical_energies_j((row.time_s, row.energy_j) for row in rows)
         return Measurement(median(times), fmean(energies)) if times and energies else None
@@ -190,48 +191,9 @@ class RunStats:
             self.earlier_baseline = Measurement(
                 time_ratio * baseline.iteration_time_s, energy_ratio * baseline.energy_j
             )
-        self._refreshed.clear()
+        self._compared.clear()
         for row in self._rows.values():
             row.steady = row.steady and row.phase is not Phase.ENFORCING
-
-    def note_stragglers(
-        self, change: StragglerChanged, recovery_iterations: int
-    ) -> tuple[list[StragglerRecord], list[StragglerRecord]]:
-        """Record stages that have become slow, or normal again.
-
-        Args:
-            change: The state of all stages.
-            recovery_iterations: Normal iterations before a recovery counts.
-
-        Returns:
-            The records that begin, and those that end.
-        """
-        begun, ended = [], []
-        lasting = [record for record in self.stragglers if record.recovered_iteration is None]
-        known = {(record.pipeline, record.stage) for record in lasting}
-        for pipeline, slowdowns in enumerate(change.slowdowns):
-            for stage, slowdown in enumerate(slowdowns):
-                if slowdown != 1.0 and (pipeline, stage) not in known:
-                    onset = max(change.seen_iteration - change.lasted[pipeline][stage] + 1, 0)
-                    held_mhz = ceiling_mhz(slowdown)
-                    factor = slowdown if held_mhz is None else None
-                    record = StragglerRecord(pipeline, stage, factor, onset, held_mhz, t_prime_s=change.t_prime_s)
-                    begun.append(record)
-        for record in lasting:
-            if change.slowdowns[record.pipeline][record.stage] == 1.0:
-                record.recovered_iteration = max(change.seen_iteration - recovery_iterations + 1, 0)
-                ended.append(record)
-        self.stragglers += begun
-        return begun, ended
-
-    def note_switch(self, switch: PlanSwitched) -> None:
-        """Record when all ranks have responded to the stragglers, and when they have returned."""
-        for record in self.stragglers:
-            if record.recovered_iteration is not None and record.returned_iteration is None:
-                record.returned_iteration = switch.iteration
-            elif record.recovered_iteration is None and record.switched_iteration is None:
-                record.switched_iteration = switch.iteration
-                record.t_opt_s = max(plan.time_s for plan in switch.plans)
 
     def count(self, phase: Phase) -> int:
         """Return the number of iterations of a phase."""
@@ -243,7 +205,7 @@ class RunStats:
             {
                 "iteration": iteration,
                 "phase": row.phase.value,
-                "steady": row.steady,
+                "steady": self._counts(iteration),
                 "iteration_time_s": row.time_s,
                 "energy_j": row.energy_j if row.energy_j == row.energy_j else None,
                 "switches": row.switches,
@@ -279,16 +241,10 @@ class RunStats:
             "switches_per_iteration": _mean(row.switches for row in enforced),
             "late_switches": self._forgotten_late_switches + sum(row.late_switches for row in enforced),
             "share_at_clock": median(shares) if shares else None,
-            "stragglers": [vars(straggler) for straggler in self.stragglers],
+            "stragglers": [vars(straggler) for straggler in self.stragglers.records],
         }
 
 
 def _mean(values: Iterable[float]) -> float | None:
     listed = list(values)
     return sum(listed) / len(listed) if listed else None
-
-
-def described(condition: float) -> float | str:
-    """Return a stage's slowdown, or its ceiling."""
-    held_mhz = ceiling_mhz(condition)
-    return condition if held_mhz is None else f"{held_mhz} MHz"

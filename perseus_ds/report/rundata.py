@@ -112,11 +112,17 @@ class RunData:
         return replace(plan, energy_j=self.planned["energy_j"])  # which counts each wait at the clock that it runs at
 
     def confidence(self, quantity: str) -> Interval | None:
-        """Return the interval of a change from baseline to plan: Welch's of mean energies, a bootstrap of median times.
+        """Return the interval of a change from baseline to plan.
+
+        That of a saving follows from the savings at refreshed baselines, with fewer than three from the mean energies
+        (Welch). That of a slowdown is a bootstrap of median times.
 
         Args:
             quantity: ``"energy_j"`` for the saving, ``"iteration_time_s"`` for the slowdown.
         """
+        points = self.savings() if quantity == "energy_j" else []
+        if points and (half_width := points[-1].half_width) is not None:
+            return Interval(points[-1].saving - half_width, points[-1].saving + half_width)
         before, after = self._steady("baseline", quantity), self._steady("enforcing", quantity)
         if len(before) < 2 or len(after) < 2:
             return None
@@ -128,7 +134,7 @@ class RunData:
         return Interval(low, high)
 
     def savings(self) -> list[SavingPoint]:
-        """Return the saving over time: each refreshed baseline against the plan's iterations just before it."""
+        """Return the saving over time: each refreshed baseline against the plan's iterations around it."""
         found: list[SavingPoint] = []
         recent: deque[float] = deque(maxlen=2 + len(_STUDENT_T))
         for event in self.events:

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from operator import itemgetter
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +21,28 @@ from perseus_ds.profiling.sizes import uneven_within
 from perseus_ds.profiling.spans import Span, spans_of
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["KEPT_ITERATIONS", "Measurements", "curve_key", "instructions_of", "median_trace"]
+__all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "curve_key", "instructions_of", "median_trace"]
 
-KEPT_ITERATIONS = 16
-"""Iterations kept once nothing is profiled any more: enough for the energy counter to catch up."""
+KEPT_ITERATIONS = 32
+"""Iterations kept once nothing is profiled any more: a refreshed baseline, and enough before and after it."""
 
 
 _EXPECTED_LIKE = 3  # iterations that tell what the next one will be like
 _TELLING = 4  # iterations that tell whether micro-batches differ
+
+
+class EnergyQuestion(NamedTuple):
+    """What the energies of some iterations follow from.
+
+    Attributes:
+        spans: All work that is known, in order of time.
+        samples: (monotonic seconds, joules) of the energy counter.
+        bounds_s: Begin and end of each iteration that is known.
+    """
+
+    spans: list[Span]
+    samples: list[tuple[float, float]]
+    bounds_s: dict[int, tuple[float, float]]
 
 
 class Measurements:
@@ -69,10 +84,6 @@ class Measurements:
         """Return the duration of an iteration in seconds; NaN when unknown."""
         begin_s, end_s = self._bounds_s.get(iteration, (0.0, float("nan")))
         return end_s - begin_s
-
-    def bounds_s(self, iteration: int) -> tuple[float, float] | None:
-        """Return begin and end of an iteration on ``time.monotonic()``; None when unknown."""
-        return self._bounds_s.get(iteration)
 
     def energy_j(self, iteration: int) -> float:
         """Return an iteration's energy, interpolated from the counter; NaN until the counter has caught up."""
@@ -136,6 +147,11 @@ class Measurements:
         latest = [one for one in self._recorded.values() if since_s <= one.begin_s and one.end_s <= until_s]
         latest.sort(key=lambda one: one.begin_s)
         return [span for one in latest for span in spans_of(one, stage)], len(latest)
+
+    def energy_question(self, iterations: Sequence[int], stage: int) -> EnergyQuestion:
+        """Return what the energies of some iterations follow from. Earlier work tells what a counter still shows."""
+        bounds_s = {number: self._bounds_s[number] for number in iterations if number in self._bounds_s}
+        return EnergyQuestion(self.spans(0, stage), list(self.samples), bounds_s)
 
     def forget_before(self, iteration: int) -> None:
         """Drop old data: a training of weeks must not fill the memory."""

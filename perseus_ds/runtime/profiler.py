@@ -30,6 +30,9 @@ class Profiler:
         switch_latency_s: From a clock request to the new clock, the same on the tensor-parallel ranks of a stage.
         first_iteration: First usable one: after the warm-up.
         call: Makes the attribution.
+
+    Attributes:
+        found: This rank's profile; None until it was reported.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class Profiler:
         self._switch_latency_s = switch_latency_s
         self._first_iteration = first_iteration
         self._call = call
+        self.found: Attribution | None = None
         self._guess: SampledWindow | None = None
         self._searched_at = 0
         self._estimating: Future[Attribution] | None = None
@@ -90,7 +94,7 @@ class Profiler:
         Raises:
             PerseusError: The energy counter did not move.
         """
-        attribution = self._thread.submit(self._attribute).result()
+        self.found = attribution = self._thread.submit(self._attribute).result()
         self._thread.shutdown(wait=False)
         topology = self._topology
         trace = self._measurements.trace(baseline, topology.stage, topology.pipeline)
@@ -99,13 +103,10 @@ class Profiler:
 
     def _whole_energies_j(self, attribution: Attribution, iterations: Sequence[int]) -> dict[int, float]:
         """Return the energies of iterations as the powers correct them."""
-        measured, latency_s = self._measurements, self._switch_latency_s
-        bounds_s = {number: measured.bounds_s(number) for number in iterations}
-        known = {number: both_s for number, both_s in bounds_s.items() if both_s is not None}
-        # The warm-up tells what a counter that lags still shows.
-        spans, samples = measured.spans(0, self._topology.stage), list(measured.samples)
-        energies_j = self._call(whole_energies_j, attribution, spans, samples, list(known.values()), latency_s)
-        return dict(zip(known, energies_j, strict=True))
+        spans, samples, bounds_s = self._measurements.energy_question(iterations, self._topology.stage)
+        latency_s = self._switch_latency_s
+        energies_j = self._call(whole_energies_j, attribution, spans, samples, list(bounds_s.values()), latency_s)
+        return dict(zip(bounds_s, energies_j, strict=True))
 
     def _attribute(self) -> Attribution:
         spans = self._measurements.spans(self._first_iteration, self._topology.stage)

@@ -21,6 +21,7 @@ from perseus_ds.coordination.requests import (
 )
 from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.runtime.measurement import KEPT_ITERATIONS, curve_key
 from perseus_ds.runtime.meter import RankMeter
@@ -91,6 +92,11 @@ class RequestExecutor:
             case RetraceIteration(version):
                 trace = self._recent_trace(iteration)  # now: the iterations may be forgotten by the bus's turn
                 ask(version, Coordinator.retrace, partial(lambda *mine: mine, self._meter.topology, trace))
+
+    @property
+    def found(self) -> Attribution | None:
+        """This rank's profile; None if an earlier run has profiled."""
+        return self.profiler.found if self.profiler is not None else None
 
     def close(self) -> None:
         """End the process of the heavy calls."""

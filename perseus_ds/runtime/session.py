@@ -42,6 +42,7 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.runtime.comeback import Comeback
 from perseus_ds.runtime.energy_split import EnergySplit
 from perseus_ds.runtime.meter import RankMeter
+from perseus_ds.runtime.refreshed_baseline import RefreshedBaseline
 from perseus_ds.runtime.request_executor import RequestExecutor
 
 __all__ = ["RankSession", "Subscriber"]
@@ -91,6 +92,7 @@ class RankSession:
         self._subscribers = subscribers
         self._comeback = comeback
         self._energy_split = EnergySplit(config.report.energy_every, executor.switch_latency_s, executor.call)
+        self._refreshed = RefreshedBaseline(executor.switch_latency_s, executor.call)
         self._iteration = -1
         self._first = 0
         self._round: Future[np.ndarray] | None = None
@@ -132,6 +134,8 @@ class RankSession:
         decision = self._controller.decide(IterationInput(self._iteration, microbatches, round_result, arrived))
         self._emit(*decision.events)
         self._emit(*self._energy_split.begins(self._iteration, decision.phase, self._bus, self._meter))
+        told = self._iteration, decision.phase, self._controller.table, self._bus, self._meter, self._executor.found
+        self._emit(*self._refreshed.begins(*told))
         self._act(decision, status, now_s)
 
     def begin_alone(self) -> None:
@@ -200,6 +204,7 @@ class RankSession:
         self._bus, self._controller, self._round = offer.bus, offer.core, None
         self._executor = comeback.executor(offer, self._meter)
         self._first = self._iteration
+        self._refreshed.forget()
         self._meter.gpu.take_clocks()
         self._emit(RanksBack(self._iteration))
         return True

@@ -7,6 +7,7 @@ import pytest
 from made_up_plans import STAGES, first_table
 
 from perseus_ds.coordination.events import (
+    BaselineRefreshed,
     EnergySplitKnown,
     GuardStepped,
     IterationBegan,
@@ -104,9 +105,12 @@ def test_a_refreshed_baseline_replaces_that_of_other_work_at_once():
     writer(PlansAdopted(9, TABLE, None))
     writer(PlansAdopted(10, replace(TABLE, version=2), TABLE))
     writer(IterationBegan(20, Phase.BASELINE, False, PLANS))
-    writer(heard(21, 2000.0, PLANS))
+    writer(heard(21, 1900.0, PLANS))
     writer(heard(22, 1500.0, PLANS))
-    assert kept.values[22]["saving_ratio"] == pytest.approx(0.25)
+    writer(BaselineRefreshed(range(20, 21), {19: 1500.0, 20: 2000.0, 21: 1500.0}))
+    writer(heard(23, 1500.0, PLANS))
+    assert kept.values[22]["saving_ratio"] == pytest.approx(-0.5), "not yet measured"
+    assert kept.values[23]["saving_ratio"] == pytest.approx(0.25)
 
 
 def test_a_split_of_the_energy_is_told_from_then_on():

@@ -10,6 +10,7 @@ from made_up_plans import MICROBATCHES, STAGES, first_table, route_of
 
 from perseus_ds.config import Config
 from perseus_ds.coordination.events import (
+    BaselineRefreshed,
     CheckpointSaved,
     DriftFound,
     EndedForGood,
@@ -305,22 +306,25 @@ def test_a_refreshed_baseline_is_told_beside_the_plan_it_interrupts(tmp_path):
     run = Run(tmp_path)
     run.trains(0, 7, Phase.BASELINE, 1.0, 1000.0)
     run.hears(PlansAdopted(8, TABLE, None))
-    run.trains(8, 19, Phase.ENFORCING, 1.0, 900.0)
+    run.trains(8, 19, Phase.ENFORCING, 1.0, 880.0)
     run.hears(IterationBegan(20, Phase.ENFORCING, False, PLANS), heard(20, 1.0, 900.0))
-    run.trains(21, 21, Phase.BASELINE, 0.9, 1000.0)
-    run.trains(22, 23, Phase.ENFORCING, 1.0, 1250.0)
+    run.trains(21, 22, Phase.BASELINE, 0.9, 1000.0)
+    run.trains(23, 34, Phase.ENFORCING, 1.0, 880.0)
+    corrected_j = {number: 1250.0 if number in (21, 22) else 900.0 for number in range(12, 31)}
+    run.hears(BaselineRefreshed(range(21, 23), corrected_j))
     run.ends()
     (told,) = run.events("baseline")
     assert told == {
         "iteration": 21,
         "iteration_time_s": 0.9,
-        "energy_j": 1250.0,  # known one round later
+        "energy_j": 1250.0,
         "plan_time_s": 1.0,
         "plan_energy_j": 900.0,
         "saving": pytest.approx(0.28),
     }
-    steady = {row["iteration"]: row["steady"] for row in run.read("iterations.json")}
-    assert [steady[iteration] for iteration in (19, 20, 21, 22, 23)] == [True, False, True, False, True]
+    rows = {row["iteration"]: row for row in run.read("iterations.json")}
+    assert [rows[number]["steady"] for number in (19, 20, 21, 22, 23, 24)] == [True, False, True, True, False, True]
+    assert [rows[number]["energy_j"] for number in (19, 21, 24)] == [900.0, 1250.0, 900.0]
 
 
 def test_a_baseline_beside_a_straggler_is_none(tmp_path):
@@ -330,6 +334,7 @@ def test_a_baseline_beside_a_straggler_is_none(tmp_path):
     run.hears(StragglerChanged(10, 8, SLOW, TWO, 1.3))
     run.trains(10, 10, Phase.BASELINE, 1.0, 1000.0)
     run.trains(11, 12, Phase.ENFORCING, 1.0, 900.0)
+    run.hears(BaselineRefreshed(range(10, 11), dict.fromkeys(range(2, 13), 900.0)))
     run.ends()
     assert run.events("baseline") == []
 

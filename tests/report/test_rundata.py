@@ -67,6 +67,16 @@ def test_the_saving_over_time_counts_eight_refreshes_and_none_of_other_plans(tmp
     assert [point.saving for point in anew[9:11]] == pytest.approx([0.1, 0.2])
 
 
+def test_from_the_third_refresh_on_their_spread_is_the_saving_s_interval(tmp_path):
+    points = savings_of(
+        tmp_path,
+        [{"event": "baseline", "iteration": i, "saving": saving} for i, saving in enumerate((0.1, 0.12, 0.11))],
+    )
+    interval = read_run(tmp_path).confidence("energy_j")
+    assert points[-1].half_width == pytest.approx(4.303 * 0.01 / 3**0.5)
+    assert (interval.low, interval.high) == pytest.approx((0.11 - points[-1].half_width, 0.11 + points[-1].half_width))
+
+
 def savings_of(directory, events):
     (directory / "summary.json").write_text("{}")
     (directory / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))

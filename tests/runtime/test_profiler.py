@@ -65,13 +65,17 @@ class Training:
         self.iteration += 1
 
     def lasted_s(self, iteration: int) -> float:
-        return float(np.diff(self.measurements.bounds_s(iteration))[0])
+        return float(np.diff(self.measurements.energy_question([iteration], 0).bounds_s[iteration])[0])
 
     def drawn_j(self, iteration: int) -> float:
         """Return what the GPU has really drawn in an iteration."""
         edges_s, levels_w = self.pipeline.power[0]
         energy_j = np.append(0.0, np.cumsum(np.diff(edges_s) * levels_w[:-1]))
-        return float(np.diff(np.interp(self.measurements.bounds_s(iteration), edges_s, energy_j))[0])
+        return float(
+            np.diff(
+                np.interp(self.measurements.energy_question([iteration], 0).bounds_s[iteration], edges_s, energy_j)
+            )[0]
+        )
 
     def sweeps(self) -> None:
         while not self.profiler.done:

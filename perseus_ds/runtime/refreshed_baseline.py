@@ -1,0 +1,109 @@
+"""Measures each refreshed baseline, and the plan's iterations around it, better than the counter alone can.
+
+A counter that looks at a part of the time errs by per cents in one iteration; one that lags mixes two clocks. The
+fitted powers correct both. The iterations just before and after a refresh ran on GPUs as warm as in the refresh.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Future
+from functools import partial
+
+from perseus_ds.coordination.bus import Bus
+from perseus_ds.coordination.events import BaselineRefreshed
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.coordination.plan_table import PlanTable
+from perseus_ds.messages import PerseusError
+from perseus_ds.profiling.energy import Attribution
+from perseus_ds.profiling.whole import whole_energies_j
+from perseus_ds.runtime.measurement import EnergyQuestion
+from perseus_ds.runtime.meter import RankMeter
+from perseus_ds.worker_process import Call
+
+__all__ = ["RefreshedBaseline"]
+
+_AROUND = 8  # iterations on either side
+_KNOWN_LATER = 2  # iterations until the times of one are known
+_MOST_LAGGING = 4  # iterations that a counter may lag behind: later, the first ones are forgotten
+
+
+class RefreshedBaseline:
+    """One rank's part. Nothing here waits: the bus's thread does the work.
+
+    Args:
+        latency_s: From a clock request to the new clock.
+        call: Makes the heavy calls.
+    """
+
+    def __init__(self, latency_s: float, call: Call) -> None:
+        self._latency_s = latency_s
+        self._call = call
+        self._measured = range(0)
+        self._coming: tuple[range, Future[dict[int, float]]] | None = None
+
+    def begins(
+        self,
+        iteration: int,
+        phase: Phase,
+        table: PlanTable | None,
+        bus: Bus,
+        meter: RankMeter,
+        found: Attribution | None,
+    ) -> list[BaselineRefreshed]:
+        """Begin an iteration, the same on all ranks: ask for the energies when they can be known.
+
+        Args:
+            iteration: Its number.
+            phase: Its phase.
+            table: Plans; None before the first.
+            bus: To the other ranks.
+            meter: Of this rank.
+            found: This rank's profile; None if it has not profiled.
+
+        Returns:
+            What has arrived, once.
+        """
+        known = self._arrived()
+        if table is None:
+            return known
+        if phase is Phase.BASELINE:
+            first = self._measured.start if self._measured.stop == iteration else iteration
+            self._measured = range(first, iteration + 1)
+        lag = min(_MOST_LAGGING, math.ceil(table.counter_lag_s / table.max_time_s))
+        if self._measured and iteration == self._measured.stop + 1 + _AROUND + _KNOWN_LATER + lag:
+            # One iteration before the refresh, and the first after it, is on the way between two clocks.
+            around = range(self._measured.start - 1 - _AROUND, self._measured.stop + 1 + _AROUND)
+            question = meter.measurements.energy_question(around, meter.topology.stage)
+            gathered = bus.gather(partial(self._energies_j, question, found))
+            pipelines = meter.topology.pipelines
+            self._coming = self._measured, bus.broadcast(lambda: _together(gathered.result() or [], pipelines))
+        return known
+
+    def forget(self) -> None:
+        """The ranks have lost each other: what was under way is lost."""
+        self._measured, self._coming = range(0), None
+
+    def _arrived(self) -> list[BaselineRefreshed]:
+        if self._coming is None or not self._coming[1].done():
+            return []
+        (measured, energies_j), self._coming = self._coming, None
+        if energies_j.exception() is not None or not energies_j.result():  # whoever needs the bus more says so
+            return []
+        return [BaselineRefreshed(measured, energies_j.result())]
+
+    def _energies_j(self, question: EnergyQuestion, found: Attribution | None) -> dict[int, float]:
+        """Return this rank's energies by iteration; none where the counter tells too little."""
+        spans, samples, bounds_s = question
+        try:
+            energies_j = self._call(whole_energies_j, found, spans, samples, list(bounds_s.values()), self._latency_s)
+        except PerseusError:
+            return {}
+        return dict(zip(bounds_s, energies_j, strict=True))
+
+
+def _together(ranks: list[dict[int, float]], pipelines: int) -> dict[int, float]:
+    """Return the energies of one pipeline, the mean over all, in the iterations that all ranks know."""
+    common = set.intersection(*map(set, ranks)) if ranks else set()
+    sums_j = {number: sum(one[number] for one in ranks) / pipelines for number in sorted(common)}
+    return {number: energy_j for number, energy_j in sums_j.items() if math.isfinite(energy_j)}
