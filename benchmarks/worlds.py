@@ -72,8 +72,8 @@ CASES = (
         "straggler",
         "megatron",
         "1f1b PP2 x DP2, straggler",
-        (*MEGATRON, "--stages", 2, "--layers", 4),
-        {"stages": [5, 6], "time_scale": 0.4},
+        (*MEGATRON, "--stages", 2, "--layers", 2),
+        {"stages": [5, 6], "time_scale": 0.8},
         straggler=True,
     ),
 )
