@@ -14,6 +14,7 @@ MEASURED = 4
 """Iterations that a refresh measures."""
 
 _FIRST = 16  # iterations of a plan before its first refresh
+_QUIET = 8  # of them with nothing but the plan just before a refresh: it is compared with these
 
 
 class RefreshStep(Enum):
@@ -35,6 +36,7 @@ class BaselineRefresh:
         self._every = every
         self._pause = min(_FIRST, every)
         self._counted_from: int | None = None  # the end of the latest refresh, or the first iteration under a plan
+        self._quiet_from: int | None = None
         self._settling, self._end = 0, 0  # of the latest refresh
 
     def step(self, iteration: int, allowed: bool) -> RefreshStep:
@@ -49,10 +51,12 @@ class BaselineRefresh:
                 return RefreshStep.MEASURES
             self._end = iteration
         if not self._every or not allowed:
+            self._quiet_from = None
             return RefreshStep.NONE
-        if self._counted_from is None:
-            self._counted_from = iteration
-        if iteration - self._counted_from < self._pause:
+        self._counted_from = iteration if self._counted_from is None else self._counted_from
+        self._quiet_from = iteration if self._quiet_from is None else self._quiet_from
+        quiet = iteration - self._quiet_from
+        if iteration - self._counted_from < self._pause or quiet < min(_QUIET, self._every):
             return RefreshStep.NONE
         self._settling, self._end = iteration, iteration + 1 + MEASURED
         self._counted_from, self._pause = self._end, min(2 * self._pause, self._every)
