@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -41,7 +41,7 @@ class EnergySplit:
         self._every = every
         self._latency_s = latency_s
         self._call = call
-        self._coming: tuple[Future[list[list[RankEnergy]] | None], Future[_Told]] | None = None
+        self._coming: deque[tuple[Future[list[list[RankEnergy]] | None], Future[_Told]]] = deque()
 
     def begins(self, iteration: int, phase: Phase, bus: Bus, meter: RankMeter) -> list[EnergySplitKnown]:
         """Begin an iteration, the same on all ranks: ask for a split when it is time.
@@ -55,13 +55,18 @@ class EnergySplit:
             # Copied now: the bus's thread may be late.
             recent = *measurements.latest_spans(topology.stage), list(measurements.samples)
             gathered = bus.gather(partial(self._split, topology, *recent))
-            self._coming = gathered, bus.broadcast(lambda: _told(gathered.result() or [], topology.pipelines))
+            told = bus.broadcast(lambda: _told(gathered.result() or [], topology.pipelines))
+            self._coming.append((gathered, told))
         return known
 
+    def forget(self) -> None:
+        """The ranks have lost each other: what was under way is lost."""
+        self._coming.clear()
+
     def _arrived(self, iteration: int) -> list[EnergySplitKnown]:
-        if self._coming is None or not self._coming[1].done():
+        if not self._coming or not self._coming[0][1].done():
             return []
-        (gathered, known), self._coming = self._coming, None
+        gathered, known = self._coming.popleft()
         if known.exception() is not None:  # whoever needs the bus more says so
             return []
         rows = tuple(row for rank in gathered.result() or [] for row in rank)

@@ -29,6 +29,7 @@ KEPT_ITERATIONS = 32
 
 _EXPECTED_LIKE = 3  # iterations that tell what the next one will be like
 _TELLING = 4  # iterations that tell whether micro-batches differ
+_SPLIT = 16  # iterations whose energy is split up
 
 
 class EnergyQuestion(NamedTuple):
@@ -138,14 +139,14 @@ class Measurements:
         return [span for iteration in in_order for span in spans_of(iteration, stage)]
 
     def latest_spans(self, stage: int) -> tuple[list[Span], int]:
-        """Return the work of the iterations since the last evaluation, in order of time, and how many these are.
+        """Return the work of the latest iterations since the last evaluation, in order of time, and their number.
 
         Those that the energy counter has not come to yet are left out.
         """
         since_s = max((one.end_s for one in self._evaluations), default=-math.inf)
         until_s = self.samples[-1][0] if self.samples else -math.inf
         latest = [one for one in self._recorded.values() if since_s <= one.begin_s and one.end_s <= until_s]
-        latest.sort(key=lambda one: one.begin_s)
+        latest = sorted(latest, key=lambda one: one.begin_s)[-_SPLIT:]
         return [span for one in latest for span in spans_of(one, stage)], len(latest)
 
     def energy_question(self, iterations: Sequence[int], stage: int) -> EnergyQuestion:

@@ -204,6 +204,7 @@ class RankSession:
         self._bus, self._controller, self._round = offer.bus, offer.core, None
         self._executor = comeback.executor(offer, self._meter)
         self._first = self._iteration
+        self._energy_split.forget()
         self._refreshed.forget()
         self._meter.gpu.take_clocks()
         self._emit(RanksBack(self._iteration))

@@ -91,6 +91,24 @@ def test_a_split_is_asked_for_every_so_often_and_known_once(rank):
     assert split.begins(12, Phase.OBSERVING, bus, rank.meter) == []
 
 
+def test_a_split_that_takes_longer_than_the_next_one_is_far_is_told_too(rank):
+    bus, split = TwoRankBus(), EnergySplit(10, 0.02, Calls())
+    for iteration in (10, 20):
+        assert split.begins(iteration, Phase.OBSERVING, bus, rank.meter) == []
+    bus.answer()
+    known = [split.begins(iteration, Phase.OBSERVING, bus, rank.meter) for iteration in (21, 22, 23)]
+    assert [len(one) for one in known] == [1, 1, 0]
+
+
+def test_what_the_ranks_have_lost_with_each_other_is_not_waited_for(rank):
+    lost, bus, split = TwoRankBus(), TwoRankBus(), EnergySplit(10, 0.02, Calls())
+    split.begins(10, Phase.OBSERVING, lost, rank.meter)
+    split.forget()
+    split.begins(20, Phase.OBSERVING, bus, rank.meter)
+    bus.answer()
+    assert len(split.begins(21, Phase.OBSERVING, bus, rank.meter)) == 1
+
+
 def test_a_rank_hands_in_what_the_counter_has_seen(rank):
     bus, calls = TwoRankBus(), Calls()
     split = EnergySplit(10, 0.02, calls)
