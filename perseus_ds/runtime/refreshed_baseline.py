@@ -7,6 +7,7 @@ fitted powers correct both. The iterations just before and after a refresh ran o
 from __future__ import annotations
 
 import math
+from collections import deque
 from concurrent.futures import Future
 from functools import partial
 
@@ -39,8 +40,8 @@ class RefreshedBaseline:
     def __init__(self, latency_s: float, call: Call) -> None:
         self._latency_s = latency_s
         self._call = call
-        self._measured = range(0)
-        self._coming: tuple[range, Future[dict[int, float]]] | None = None
+        self._measured: deque[range] = deque()  # whose energies cannot be known yet
+        self._coming: deque[tuple[range, Future[dict[int, float]]]] = deque()
 
     def begins(
         self,
@@ -68,26 +69,29 @@ class RefreshedBaseline:
         if table is None:
             return known
         if phase is Phase.BASELINE:
-            first = self._measured.start if self._measured.stop == iteration else iteration
-            self._measured = range(first, iteration + 1)
+            goes_on = self._measured and self._measured[-1].stop == iteration
+            first = self._measured.pop().start if goes_on else iteration
+            self._measured.append(range(first, iteration + 1))
         lag = min(_MOST_LAGGING, math.ceil(table.counter_lag_s / table.max_time_s))
-        if self._measured and iteration == self._measured.stop + 1 + _AROUND + _KNOWN_LATER + lag:
+        if self._measured and iteration >= self._measured[0].stop + 1 + _AROUND + _KNOWN_LATER + lag:
+            measured = self._measured.popleft()
             # One iteration before the refresh, and the first after it, is on the way between two clocks.
-            around = range(self._measured.start - 1 - _AROUND, self._measured.stop + 1 + _AROUND)
+            around = range(measured.start - 1 - _AROUND, measured.stop + 1 + _AROUND)
             question = meter.measurements.energy_question(around, meter.topology.stage)
             gathered = bus.gather(partial(self._energies_j, question, found))
             pipelines = meter.topology.pipelines
-            self._coming = self._measured, bus.broadcast(lambda: _together(gathered.result() or [], pipelines))
+            self._coming.append((measured, bus.broadcast(lambda: _together(gathered.result() or [], pipelines))))
         return known
 
     def forget(self) -> None:
         """The ranks have lost each other: what was under way is lost."""
-        self._measured, self._coming = range(0), None
+        self._measured.clear()
+        self._coming.clear()
 
     def _arrived(self) -> list[BaselineRefreshed]:
-        if self._coming is None or not self._coming[1].done():
+        if not self._coming or not self._coming[0][1].done():
             return []
-        (measured, energies_j), self._coming = self._coming, None
+        measured, energies_j = self._coming.popleft()
         if energies_j.exception() is not None or not energies_j.result():  # whoever needs the bus more says so
             return []
         return [BaselineRefreshed(measured, energies_j.result())]

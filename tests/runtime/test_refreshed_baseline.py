@@ -111,3 +111,12 @@ def test_ranks_that_lose_each_other_ask_for_nothing(rank):
     for iteration in range(103, 130):
         refreshed.begins(iteration, Phase.ENFORCING, TABLE, bus, rank.meter, None)
     assert bus.asked == []
+
+
+def test_refreshes_closer_than_that_are_measured_one_after_the_other(rank):
+    bus, refreshed, known = TwoRankBus(), RefreshedBaseline(0.02, Calls()), []
+    for iteration in range(92, 132):
+        phase = Phase.BASELINE if iteration in (100, 101, 106, 107) else Phase.ENFORCING
+        known += refreshed.begins(iteration, phase, TABLE, bus, rank.meter, None)
+        bus.answer()
+    assert [one.iterations for one in known] == [range(100, 102), range(106, 108)]
