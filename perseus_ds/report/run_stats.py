@@ -78,10 +78,13 @@ class RunStats:
     _rows: dict[int, _Iteration] = field(default_factory=dict)
     _compared: deque[frozenset[int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _forgotten_late_switches: float = 0.0
+    _planned_from: float = math.inf
 
     def begin(self, iteration: int, phase: Phase, steady: bool, planned: tuple[float, float] | None = None) -> None:
         """Record an iteration's phase, whether it is like the one before, and its plans' time and energy."""
         self._rows[iteration] = _Iteration(phase, steady, planned=planned)
+        if phase is Phase.ENFORCING:
+            self._planned_from = min(self._planned_from, iteration)
         if phase in _ENDLESS and len(self._rows) > _KEPT:
             # Baselines are rare once there are plans, and kept.
             kept = frozenset().union(*self._compared)
@@ -158,7 +161,7 @@ class RunStats:
         Where baseline and plan are compared, it is the mean over the comparisons.
         """
         if phase not in _COMPARED or len(self._compared) < _ENOUGH_REFRESHED:
-            return self._typical([row for row in self._rows.values() if row.phase is phase and row.steady])
+            return self._typical([row for n, row in self._rows.items() if row.phase is phase and self._counts(n)])
         rows = ([self._rows[number] for number in one if self._rows[number].phase is phase] for one in self._compared)
         found = [one for one in map(self._typical, rows) if one is not None]
         return Measurement(fmean(one.iteration_time_s for one in found), fmean(one.energy_j for one in found))
@@ -166,8 +169,10 @@ class RunStats:
     def _counts(self, number: int) -> bool:
         """Whether an iteration is like its phase's others, and one by which baseline and plan are compared."""
         row = self._rows[number]
-        alone = row.phase not in _COMPARED or len(self._compared) < _ENOUGH_REFRESHED
-        return row.steady and (alone or any(number in compared for compared in self._compared))
+        if row.phase in _COMPARED and len(self._compared) >= _ENOUGH_REFRESHED:
+            return row.steady and any(number in compared for compared in self._compared)
+        # One refresh alone is of GPUs warmer than most of the plan's iterations were.
+        return row.steady and not (row.phase is Phase.BASELINE and number > self._planned_from)
 
     @staticmethod
     def _typical(rows: Sequence[_Iteration]) -> Measurement | None:
