@@ -27,7 +27,7 @@ from perseus_ds.coordination.plan_table import (
 )
 from perseus_ds.coordination.resume import ResumeData
 from perseus_ds.coordination.solved_frontiers import SolvedFrontiers
-from perseus_ds.coordination.stage_report import StageReport, baseline_energies_j, group_profiles, group_traces
+from perseus_ds.coordination.stage_report import StageReport, group_profiles, group_traces, pipeline_energies_j
 from perseus_ds.frontier import Frontier, Problem
 from perseus_ds.frontier.beyond import uniform_caps
 from perseus_ds.frontier.objective_forms import objective_from_json
@@ -91,8 +91,7 @@ class Coordinator:
         self._kept = KeptFrontiers()
         self._baseline_s = 0.0
         self._baseline_energies_j: dict[int, float] = {}
-        self._counter_lag_s = 0.0
-        self._begin_s = 0.0
+        self._counter_lag_s = self._begin_s = 0.0
 
     def solve(self, reports: Sequence[StageReport]) -> SolvedFrontiers:
         """Solve the problem given by the ranks' reports.
@@ -103,7 +102,8 @@ class Coordinator:
         Raises:
             PerseusError: The profiles or traces do not form a pipeline.
         """
-        self._baseline_energies_j = baseline_energies_j(reports, len(self._group_of))
+        ranks = (one.baseline_energies_j for one in reports)
+        self._baseline_energies_j = pipeline_energies_j([*ranks], len(self._group_of))
         self._counter_lag_s = max(report.counter_lag_s for report in reports)
         self._jitter_s = median(report.switch_jitter_s for report in reports)
         traces = group_traces([(report.topology, report.trace) for report in reports], self._group_of)

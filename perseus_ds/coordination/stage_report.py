@@ -14,7 +14,7 @@ from perseus_ds.profiling.latencies import switch_tail, usual_latencies_s
 from perseus_ds.profiling.merge import merge_profiles
 from perseus_ds.profiling.table import Profile
 
-__all__ = ["StageReport", "baseline_energies_j", "group_profiles", "group_traces"]
+__all__ = ["StageReport", "group_profiles", "group_traces", "pipeline_energies_j"]
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ def group_profiles(
     return found
 
 
-def baseline_energies_j(reports: Sequence[StageReport], pipelines: int) -> dict[int, float]:
-    """Return the energy of one pipeline, the mean over all, in each iteration of the baseline that all ranks know.
+def pipeline_energies_j(ranks: Sequence[Mapping[int, float]], pipelines: int) -> dict[int, float]:
+    """Return the energy of one pipeline, the mean over all, in each iteration that all ranks know.
 
     Args:
-        reports: One per rank.
+        ranks: Every rank's energies by iteration.
         pipelines: Number of pipelines.
     """
-    common = set.intersection(*(set(report.baseline_energies_j) for report in reports))
-    sums_j = {number: sum(report.baseline_energies_j[number] for report in reports) for number in sorted(common)}
+    common = set.intersection(*map(set, ranks)) if ranks else set()
+    sums_j = {number: sum(one[number] for one in ranks) for number in sorted(common)}
     return {number: total_j / pipelines for number, total_j in sums_j.items() if isfinite(total_j)}
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.frontier.late_moves import Terms, drop_late, hasten, save
+from perseus_ds.frontier.late_moves import Terms, drop_late, expected_cost_j, hasten, save
 from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.lateness import (
     Draws,
@@ -149,10 +149,9 @@ def _improve(nodes: Neighbours, clock: IntArray, draws: Draws, terms: Terms) -> 
     hasten(nodes, clock, draws, terms)
     save(nodes, clock, draws, terms)
     blame, before = no_blame(clock.size), clock[nodes.before]
-    time_s, effective_j, _ = run_late(nodes, clock, draws, blame)
+    cost_j = expected_cost_j(nodes, clock, draws, terms, blame)
     at_s, before_s = nodes.option_s[nodes.row, clock], nodes.option_s[nodes.row, before]
     held_s = np.clip(nodes.latency_s[clock] - blame.ahead_s, 0.0, before_s)[clock != before].sum()
-    cost_j = effective_j + terms.waiting_w * time_s + terms.dearest_w * max(0.0, time_s - terms.limit_s)
     return _Improved(clock, cost_j, held_s / at_s.sum())
 
 

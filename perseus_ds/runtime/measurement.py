@@ -16,10 +16,13 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 from perseus_ds.profiling.achieved import Reading
+from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.sizes import uneven_within
 from perseus_ds.profiling.spans import Span, spans_of
 from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.whole import whole_energies_j
+from perseus_ds.worker_process import Call
 
 __all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "curve_key", "instructions_of", "median_trace"]
 
@@ -44,6 +47,18 @@ class EnergyQuestion(NamedTuple):
     spans: list[Span]
     samples: list[tuple[float, float]]
     bounds_s: dict[int, tuple[float, float]]
+
+    def answer(self, found: Attribution | None, switch_latency_s: float, call: Call) -> dict[int, float]:
+        """Return the energies in joules by iteration; see ``whole_energies_j``.
+
+        Args:
+            found: See there.
+            switch_latency_s: See there.
+            call: Makes the heavy call.
+        """
+        bounds_s = list(self.bounds_s.values())
+        energies_j = call(whole_energies_j, found, self.spans, self.samples, bounds_s, switch_latency_s)
+        return dict(zip(self.bounds_s, energies_j, strict=True))
 
 
 class Measurements:

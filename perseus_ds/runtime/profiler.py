@@ -10,7 +10,6 @@ from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.sweep import Sweep
-from perseus_ds.profiling.whole import whole_energies_j
 from perseus_ds.profiling.window import SampledWindow
 from perseus_ds.runtime.measurement import Measurements
 from perseus_ds.worker_process import Call, call_here
@@ -98,15 +97,9 @@ class Profiler:
         self._thread.shutdown(wait=False)
         topology = self._topology
         trace = self._measurements.trace(baseline, topology.stage, topology.pipeline)
-        energies_j = self._whole_energies_j(attribution, baseline)
+        question = self._measurements.energy_question(baseline, topology.stage)
+        energies_j = question.answer(attribution, self._switch_latency_s, self._call)
         return StageReport(topology, trace, attribution, energies_j, attribution.lag_s)
-
-    def _whole_energies_j(self, attribution: Attribution, iterations: Sequence[int]) -> dict[int, float]:
-        """Return the energies of iterations as the powers correct them."""
-        spans, samples, bounds_s = self._measurements.energy_question(iterations, self._topology.stage)
-        latency_s = self._switch_latency_s
-        energies_j = self._call(whole_energies_j, attribution, spans, samples, list(bounds_s.values()), latency_s)
-        return dict(zip(bounds_s, energies_j, strict=True))
 
     def _attribute(self) -> Attribution:
         spans = self._measurements.spans(self._first_iteration, self._topology.stage)

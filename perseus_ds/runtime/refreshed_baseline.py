@@ -15,9 +15,9 @@ from perseus_ds.coordination.bus import Bus
 from perseus_ds.coordination.events import BaselineRefreshed
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.coordination.plan_table import PlanTable
+from perseus_ds.coordination.stage_report import pipeline_energies_j
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.energy import Attribution
-from perseus_ds.profiling.whole import whole_energies_j
 from perseus_ds.runtime.measurement import EnergyQuestion
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.worker_process import Call
@@ -80,7 +80,8 @@ class RefreshedBaseline:
             question = meter.measurements.energy_question(around, meter.topology.stage)
             gathered = bus.gather(partial(self._energies_j, question, found))
             pipelines = meter.topology.pipelines
-            self._coming.append((measured, bus.broadcast(lambda: _together(gathered.result() or [], pipelines))))
+            told = bus.broadcast(lambda: pipeline_energies_j(gathered.result() or [], pipelines))
+            self._coming.append((measured, told))
         return known
 
     def forget(self) -> None:
@@ -98,16 +99,7 @@ class RefreshedBaseline:
 
     def _energies_j(self, question: EnergyQuestion, found: Attribution | None) -> dict[int, float]:
         """Return this rank's energies by iteration; none where the counter tells too little."""
-        spans, samples, bounds_s = question
         try:
-            energies_j = self._call(whole_energies_j, found, spans, samples, list(bounds_s.values()), self._latency_s)
+            return question.answer(found, self._latency_s, self._call)
         except PerseusError:
             return {}
-        return dict(zip(bounds_s, energies_j, strict=True))
-
-
-def _together(ranks: list[dict[int, float]], pipelines: int) -> dict[int, float]:
-    """Return the energies of one pipeline, the mean over all, in the iterations that all ranks know."""
-    common = set.intersection(*map(set, ranks)) if ranks else set()
-    sums_j = {number: sum(one[number] for one in ranks) / pipelines for number in sorted(common)}
-    return {number: energy_j for number, energy_j in sums_j.items() if math.isfinite(energy_j)}

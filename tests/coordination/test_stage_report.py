@@ -9,7 +9,7 @@ from made_up_job import PROFILE, traces
 from perseus_ds.coordination import stage_report
 from perseus_ds.coordination.derived_profiles import scaled_profile
 from perseus_ds.coordination.resume import ResumeData
-from perseus_ds.coordination.stage_report import StageReport, baseline_energies_j, group_profiles, group_traces
+from perseus_ds.coordination.stage_report import StageReport, group_profiles, group_traces, pipeline_energies_j
 from perseus_ds.pipeline.events import Topology
 
 # Three pipelines of two stages of two tensor-parallel ranks; the middle one has other GPUs.
@@ -66,8 +66,10 @@ def test_the_baseline_of_a_pipeline_is_the_mean_of_the_iterations_that_all_ranks
     one = {7: 10.0, 8: 11.0, 9: math.nan}
     seen = [replace(report, baseline_energies_j=one) for report in reports()]
     seen[3] = replace(seen[3], baseline_energies_j={8: 23.0, 9: 12.0})
-    assert baseline_energies_j(seen, 3) == {8: pytest.approx((11 * 11.0 + 23.0) / 3)}
-    assert baseline_energies_j(reports(), 3) == {}
+    assert pipeline_energies_j([one.baseline_energies_j for one in seen], 3) == {
+        8: pytest.approx((11 * 11.0 + 23.0) / 3)
+    }
+    assert pipeline_energies_j([one.baseline_energies_j for one in reports()], 3) == {}
 
 
 def test_a_group_is_planned_by_the_traces_of_its_first_pipeline_s_first_shards():

@@ -119,7 +119,7 @@ def test_gpus_that_get_warm_beside_a_refresh_make_no_saving(weeks):
 
 def test_only_the_latest_eight_refreshes_count(weeks):
     weeks.refreshes(8, energy_j=1200.0, plan_j=900.0).refreshes(5, energy_j=1500.0, plan_j=900.0)
-    assert weeks.saving() == pytest.approx(1.0 - 900.0 / ((3 * 1200.0 + 5 * 1500.0) / 8), abs=0.05)
+    assert weeks.saving() == pytest.approx(1.0 - 900.0 / ((3 * 1200.0 + 5 * 1500.0) / 8))
     weeks.refreshes(3, energy_j=1500.0, plan_j=900.0)
     assert weeks.saving() == pytest.approx(0.4)
 
