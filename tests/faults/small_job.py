@@ -86,9 +86,12 @@ class Job:
             time.sleep(0.02)
         pytest.fail(f"rank {rank} does not come to iteration {iteration}: {self.log()}")
 
-    def goes_on(self, iterations: int) -> None:
-        """Wait for some more iterations."""
-        self.reaches(0, int((self.directory / "0.progress").read_text().split()[1]) + iterations)
+    def is_off(self, *ranks: int) -> None:
+        """Wait until Perseus is off on these ranks: they look for it once a second, and not before their last round."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not all((self.directory / f"{rank}.progress").read_text().endswith("False") for rank in ranks):
+            assert time.monotonic() < deadline_s, self.log()
+            time.sleep(0.05)
 
     def sees(self, kind: str, seen=lambda event: True) -> dict:
         """Wait for an event of a kind that is as wanted, and return it."""

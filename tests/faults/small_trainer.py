@@ -135,7 +135,8 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
     """Train as the rank that the environment says, with a fault on the victim.
 
     With 0 iterations it trains until results/orders says ``stop``; ``larger`` gives the iterations more micro-batches.
-    Every rank writes results/<rank>.json at the end, and its iteration to results/<rank>.progress on the way.
+    Every rank writes results/<rank>.json at the end, and on the way to results/<rank>.progress its process, its iteration
+    and whether Perseus is on.
     """
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -173,7 +174,8 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
         if order == "save" and order != before and runtime is not None:
             (results / "checkpoint").mkdir(exist_ok=True)
             runtime.checkpoint_saved(str(results / "checkpoint"))
-        (results / f"{rank}.progress").write_text(f"{os.getpid()} {iteration}")
+        listens = runtime is not None and runtime.session is not None
+        (results / f"{rank}.progress").write_text(f"{os.getpid()} {iteration} {listens}")
         if rank == victim and iteration == FAULT_AT:
             if fault == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)

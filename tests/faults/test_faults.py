@@ -50,7 +50,7 @@ def test_a_plan_is_enforced_to_the_end_though_a_rank_is_frozen_for_a_while(start
 def test_an_error_of_ours_turns_perseus_off_on_all_ranks_and_nothing_else(start, without, fault):
     job = start(*fault, iterations=0, rejoin={"attempts": 0})
     job.says("[switched-off]")
-    job.goes_on(50)  # all ranks hear of it, which look for it once a second
+    job.is_off(*range(RANKS))
     assert job.stop() == [0] * RANKS, job.log()
     assert trained_as_without(job, without)
     assert not any(result["on"] for result in job.results()), job.log()
@@ -71,8 +71,10 @@ def test_an_error_of_ours_that_does_not_come_again_is_survived(start, without):
 
 
 def test_a_rank_that_the_bus_does_not_hear_costs_the_time_out_and_no_more(start, without):
-    job = start("silence", 2, rejoin={"attempts": 0})
-    assert job.wait() == [0] * RANKS, job.log()
+    job = start("silence", 2, iterations=0, rejoin={"attempts": 0})
+    job.says("[switched-off]")
+    job.is_off(0, 1, 3)
+    assert job.stop() == [0] * RANKS, job.log()
     assert trained_as_without(job, without)
     assert not any(result["on"] for rank, result in enumerate(job.results()) if rank != 2), job.log()
     assert max(result["longest_s"] for result in job.results()) < 2 * BUS_TIMEOUT_S
