@@ -135,8 +135,8 @@ def train(results: Path, iterations: int, fault: str = "", victim: int = -1) -> 
     """Train as the rank that the environment says, with a fault on the victim.
 
     With 0 iterations it trains until results/orders says ``stop``; ``larger`` gives the iterations more micro-batches.
-    Every rank writes results/<rank>.json at the end, and on the way to results/<rank>.progress its process, its iteration
-    and whether Perseus is on.
+    Every rank writes results/<rank>.json at the end. On the way, results/<rank>.progress has its process, its
+    iteration and whether Perseus is on.
     """
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
