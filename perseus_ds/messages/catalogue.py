@@ -131,6 +131,10 @@ CATALOGUE: dict[str, UserMessage] = {
         "{gpus} of {all} GPUs: the energy counter does not tell the energies of single instructions",
         "plans follow the published power law; set profiling.profile to a measured CSV for better ones",
     ),
+    "energy-borrowed": UserMessage(
+        "{gpus} of {all} GPUs: the energy counter does not tell the energies of single instructions",
+        "no action needed: they count with the other GPUs' powers, at the level that their own counters show",
+    ),
     "energy-uncertain": UserMessage(
         "{gpus} of {all} GPUs: energies of instructions are known to ±{percent} % only, predicted savings roughly",
         "raise profiling.max_iterations; instructions much shorter than the counter's average need more of them",

@@ -10,7 +10,7 @@ from statistics import mean, median
 from perseus_ds.console import log
 from perseus_ds.messages import user_message
 from perseus_ds.profiling.energy import Attribution
-from perseus_ds.profiling.pooling import pool
+from perseus_ds.profiling.pooling import borrow, pool
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_profile
 
 __all__ = ["merge_profiles"]
@@ -36,12 +36,7 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
         PerseusError: A stage lacks its forward or its backward.
     """
     pipelines, attributions = zip(*ranks, strict=True)
-    unknown = [one for one in attributions if not one.verdict.explained]
-    if unknown:
-        log.warning("%s", user_message("energy-unknown", gpus=len(unknown), all=len(attributions)))
-        source = f"{source}, energies by the published power law"
-    known = iter(pool([one for one in attributions if one.verdict.explained]))
-    sharpened = [next(known) if one.verdict.explained else one for one in attributions]
+    sharpened, source = _sharpened(attributions, source)
     doubts = [_doubt(one) for one in sharpened if one.verdict.explained]
     if uncertain := [doubt for doubt in doubts if doubt > _UNCERTAIN]:
         percent = round(100.0 * max(uncertain))
@@ -61,10 +56,12 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
             if len(points) == shards[key, pipeline]:
                 replicas[key][mhz].append(_one_stage(mhz, points))
     rows = {key: [_typical(mhz, points) for mhz, points in row.items()] for key, row in replicas.items()}
-    slope = median(one.waiting_slope_w_per_mhz for one in attributions)
-    waiting_mhz = mean(one.waiting_mhz for one in attributions)
+    # A GPU's own waiting is known better than the others' help could tell, if it is known at all.
+    waiting = [own if own.verdict.explained else one for own, one in zip(attributions, sharpened, strict=True)]
+    slope = median(one.waiting_slope_w_per_mhz for one in waiting)
+    waiting_mhz = mean(one.waiting_mhz for one in waiting)
     # Of each GPU at the same clock.
-    blocking_power_w = median(one.blocking_power_w + slope * (waiting_mhz - one.waiting_mhz) for one in attributions)
+    blocking_power_w = median(one.blocking_power_w + slope * (waiting_mhz - one.waiting_mhz) for one in waiting)
     # Where something lies between any two instructions, no request comes upon one.
     stalls_s = [one.request_stall_s for one in attributions if one.request_stall_s is not None]
     profile = replace(
@@ -74,6 +71,23 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
         request_stall_s=median(stalls_s) if stalls_s else 0.0,
     )
     return profile, blocking_power_w
+
+
+def _sharpened(attributions: Sequence[Attribution], source: str) -> tuple[list[Attribution], str]:
+    """Let the GPUs help each other; return their attributions, and the source with what was not measured."""
+    known = pool([one for one in attributions if one.verdict.explained])
+    unknown = [one for one in attributions if not one.verdict.explained]
+    lent = [borrow(one, known) for one in unknown]
+    lacking = sum(one is None for one in lent)
+    borrowing = len(lent) - lacking
+    if borrowing:
+        log.warning("%s", user_message("energy-borrowed", gpus=borrowing, all=len(attributions)))
+        source = f"{source}, energies of {borrowing} of {len(attributions)} GPUs from the others"
+    if lacking:
+        log.warning("%s", user_message("energy-unknown", gpus=lacking, all=len(attributions)))
+        source = f"{source}, energies by the published power law"
+    measured, others = iter(known), iter([own or law for own, law in zip(lent, unknown, strict=True)])
+    return [next(measured if one.verdict.explained else others) for one in attributions], source
 
 
 def _doubt(attribution: Attribution) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import product
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.priors import matern, unit_clocks
 from perseus_ds.profiling.regression import CurveFit, Evidence, posteriors, refit
 
-__all__ = ["deviation_covariance", "pool"]
+__all__ = ["borrow", "deviation_covariance", "pool"]
 
 Array = NDArray[np.float64]
 Columns = Sequence[NDArray[np.intp]]
@@ -32,6 +33,7 @@ _CURVES_DIFFER = 0.1
 _CERTAIN = 0.02
 _LENGTH = 0.4
 _VAGUE = 10.0
+_BORROWED = 0.03  # standard deviation of a power that was measured on other GPUs, as a share of it
 
 
 def pool(attributions: Sequence[Attribution]) -> list[Attribution]:
@@ -62,6 +64,37 @@ def pool(attributions: Sequence[Attribution]) -> list[Attribution]:
         sd = np.hypot(deviation.sd, _with_lone(fit.sd[columns], one))
         pooled.append(one.with_power(CurveFit(values + deviation.values, sd, deviation.noise)))
     return pooled
+
+
+def borrow(one: Attribution, known: Sequence[Attribution]) -> Attribution | None:
+    """Give a GPU whose counter does not tell its powers those of GPUs whose counters do.
+
+    The sum of what its own counter has counted tells the level.
+
+    Args:
+        one: Of the GPU.
+        known: Of the others.
+
+    Returns:
+        The attribution with their powers; None where they have not run all of its kinds at its clocks.
+    """
+    drawn_w: dict[tuple[Kind, int], list[float]] = defaultdict(list)
+    for other in known:
+        for (key, mhz), power_w in zip(other.states, other.power.values, strict=False):
+            drawn_w[key.kind, mhz].append(float(power_w))
+    if not all((key.kind, mhz) in drawn_w for key, mhz in one.states):
+        return None
+    clocks_mhz = [mhz for _, mhz in one.states]
+    slope_w = fmean(other.waiting_slope_w_per_mhz for other in known)
+    waiting_w = fmean(
+        other.blocking_power_w + other.waiting_slope_w_per_mhz * (one.waiting_mhz - other.waiting_mhz)
+        for other in known
+    )
+    rest_w = np.mean([other.power.values[len(other.states) + 2 :] for other in known], axis=0)
+    powers_w = [fmean(drawn_w[key.kind, mhz]) for key, mhz in one.states]
+    values = np.array([*powers_w, waiting_w, slope_w * (max(clocks_mhz) - min(clocks_mhz)), *rest_w])
+    values *= float(one.evidence.moment @ values) / float(values @ one.evidence.gram @ values)
+    return one.with_power(CurveFit(values, _BORROWED * np.abs(values), one.power.noise))
 
 
 def _with_lone(values: Array, one: Attribution) -> Array:

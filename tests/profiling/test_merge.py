@@ -9,8 +9,10 @@ from pipeline_truth import TruePipeline
 from perseus_ds.config import ProfilingConfig
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.judge import Verdict
+from perseus_ds.profiling.law import power_law
 from perseus_ds.profiling.merge import merge_profiles
-from perseus_ds.profiling.pooling import pool
+from perseus_ds.profiling.pooling import borrow, pool
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
@@ -154,6 +156,44 @@ def test_ranks_that_cannot_tell_what_a_request_costs_have_no_say(
     told = [replace(one, request_stall_s=stall_s) for one, stall_s in zip(attributions, told_s, strict=True)]
     profile, _ = merge_profiles([(0, one) for one in told], "live profile")
     assert profile.request_stall_s == merged_s
+
+
+def unexplained(attribution: Attribution) -> Attribution:
+    """As it is where no model of the counter explains the increments: by the power law, with the same sum."""
+    evidence = attribution.evidence
+    law = power_law(attribution.states, np.ones(len(attribution.power.values)), 1.0)
+    level = float(evidence.moment @ law.values) / float(law.values @ evidence.gram @ law.values)
+    fit = replace(law, values=level * law.values, sd=level * law.sd)
+    return replace(attribution, verdict=Verdict(9.0, 0.0, 0.1)).with_power(fit)
+
+
+def test_a_gpu_whose_counter_does_not_tell_takes_the_others_powers_at_its_own_level(measured, log_lines) -> None:
+    pipeline, attributions = measured
+    told = [unexplained(one) if number == 2 else one for number, one in enumerate(attributions)]
+    law = np.array(errors(pipeline, told[2]))
+
+    profile, blocking_power_w = merge_profiles([(0, one) for one in told], "live profile")
+
+    merged = replace(told[2], curves={key: row for key, row in profile.curves.items() if key.stage == 2})
+    assert np.sqrt(np.mean(law**2)) > 0.03
+    assert np.sqrt(np.mean(np.square(errors(pipeline, merged)))) < 0.01
+    assert blocking_power_w == pytest.approx(83.64, rel=0.03)
+    assert "1 of 4 GPUs" in log_lines.text
+    assert "[energy-borrowed]" in log_lines.text
+    assert profile.source == "live profile, energies of 1 of 4 GPUs from the others"
+
+
+def test_without_a_gpu_that_has_run_the_same_the_power_law_stays(measured, log_lines) -> None:
+    lost, other = unexplained(measured[1][0]), measured[1][1]
+    other_clocks = replace(other, states=tuple((key, mhz - 5) for key, mhz in other.states))
+
+    profile, _ = merge_profiles([(0, lost)], "live profile")
+
+    assert borrow(lost, [other_clocks]) is None
+    assert "1 of 1 GPUs" in log_lines.text
+    assert "[energy-unknown]" in log_lines.text
+    assert profile.source == "live profile, energies by the published power law"
+    assert profile.curves == lost.curves
 
 
 def test_energies_that_are_hardly_known_are_named(measured, log_lines) -> None:
