@@ -18,7 +18,7 @@ from typing import NamedTuple
 from perseus_ds.profiling.spans import Segment
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["Reading", "at_achieved_clocks", "sustained_clocks"]
+__all__ = ["Reading", "at_achieved_clocks", "at_read_clocks", "sustained_clocks"]
 
 _LOWER_MHZ = 8
 _OFTEN = 0.2
@@ -70,6 +70,30 @@ def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> l
         else:
             found.append(replace(one, clock_mhz=nearest(typical_mhz if seen is None else seen)))
     return found
+
+
+def at_read_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> list[Segment]:
+    """Return the same with each instruction at the clock that was read while it ran.
+
+    Where none was read, the clock is that of the instruction nearest in time that was asked for the same. A power limit
+    holds an iteration at the highest clocks lower than the same instructions of a plan, which leave the GPU a rest.
+
+    Args:
+        did: What the GPU did, with the clocks asked for.
+        readings: Of the SM clock, in order of time; few of them for each iteration, as after the profiling.
+    """
+    read: dict[tuple[object, int], list[tuple[float, float]]] = defaultdict(list)
+    for one, mhz in zip(did, _readings(did, readings), strict=True):
+        if mhz is not None:
+            read[one.what, one.clock_mhz].append((one.begin_s, mhz))
+
+    def clock_mhz(one: Segment) -> int:
+        alike = read.get((one.what, one.clock_mhz), [])
+        after = bisect_left(alike, (one.begin_s,))
+        near = sorted(alike[max(0, after - 1) : after + 1], key=lambda other: abs(other[0] - one.begin_s))
+        return min(one.clock_mhz, round(near[0][1])) if near else one.clock_mhz
+
+    return [replace(one, clock_mhz=clock_mhz(one)) for one in did]
 
 
 def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Mapping[CurveKey, int]:

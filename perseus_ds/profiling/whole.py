@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from perseus_ds.profiling.achieved import Reading, at_read_clocks
 from perseus_ds.profiling.counter import CounterTrace, update_grid
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
@@ -29,6 +30,7 @@ def whole_energies_j(
     samples: Sequence[tuple[float, float]],
     bounds_s: Sequence[tuple[float, float]],
     switch_latency_s: float = 0.0,
+    readings: Sequence[Reading] = (),
 ) -> list[float]:
     """Return the energy of each iteration.
 
@@ -38,6 +40,7 @@ def whole_energies_j(
         samples: (monotonic time, joules) of each changed point of the counter.
         bounds_s: Begin and end of each iteration on ``time.monotonic()``.
         switch_latency_s: From a clock request to the new clock.
+        readings: Of the SM clock, in order of time: a GPU at its power limit runs lower than asked.
 
     Returns:
         Joules; NaN where the counter does not reach. Where it was read too seldom to see its updates, as it says.
@@ -45,10 +48,10 @@ def whole_energies_j(
     Raises:
         PerseusError: Nothing was found before, and the counter hardly moved.
     """
-    did = segments(spans, changes(spans, switch_latency_s))
+    did = at_read_clocks(segments(spans, changes(spans, switch_latency_s)), readings)
     if not did or len(samples) < _LEAST:
         return [float("nan")] * len(bounds_s)
-    found = found or attribute(spans, samples, switch_latency_s)
+    found = found or attribute(spans, samples, switch_latency_s, readings=readings)
     times_s, counter_j = np.array(samples).T
     updates_s, period_s, seen = update_grid(times_s)
     if abs(period_s / found.period_s - 1.0) > _SAME_PERIOD:

@@ -42,11 +42,13 @@ class EnergyQuestion(NamedTuple):
         spans: All work that is known, in order of time.
         samples: (monotonic seconds, joules) of the energy counter.
         bounds_s: Begin and end of each iteration that is known.
+        readings: Of the SM clock, in order of time.
     """
 
     spans: list[Span]
     samples: list[tuple[float, float]]
     bounds_s: dict[int, tuple[float, float]]
+    readings: list[Reading]
 
     def answer(self, found: Attribution | None, switch_latency_s: float, call: Call) -> dict[int, float]:
         """Return the energies in joules by iteration; see ``whole_energies_j``.
@@ -57,7 +59,7 @@ class EnergyQuestion(NamedTuple):
             call: Makes the heavy call.
         """
         bounds_s = list(self.bounds_s.values())
-        energies_j = call(whole_energies_j, found, self.spans, self.samples, bounds_s, switch_latency_s)
+        energies_j = call(whole_energies_j, found, self.spans, self.samples, bounds_s, switch_latency_s, self.readings)
         return dict(zip(self.bounds_s, energies_j, strict=True))
 
 
@@ -167,7 +169,7 @@ class Measurements:
     def energy_question(self, iterations: Sequence[int], stage: int) -> EnergyQuestion:
         """Return what the energies of some iterations follow from. Earlier work tells what a counter still shows."""
         bounds_s = {number: self._bounds_s[number] for number in iterations if number in self._bounds_s}
-        return EnergyQuestion(self.spans(0, stage), list(self.samples), bounds_s)
+        return EnergyQuestion(self.spans(0, stage), list(self.samples), bounds_s, list(self.readings))
 
     def forget_before(self, iteration: int) -> None:
         """Drop old data: a training of weeks must not fill the memory."""

@@ -1,7 +1,7 @@
 """Clocks that a GPU could not hold."""
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, sustained_clocks
+from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, at_read_clocks, sustained_clocks
 from perseus_ds.profiling.spans import Between, Segment
 from perseus_ds.profiling.table import CurveKey
 
@@ -82,3 +82,14 @@ def test_without_readings_all_is_as_asked() -> None:
     did = iteration(0.0, 1980)
 
     assert at_achieved_clocks(did, []) == did
+
+
+def test_few_readings_tell_the_clocks_of_iterations_that_a_limit_holds_and_of_those_that_it_does_not() -> None:
+    held, planned = iteration(0.0, 1980), iteration(10.0, 1980)
+    readings = read(held, forward=1700, backward=1600)[::5] + read(planned)[::5]
+
+    clocks_mhz = [one.clock_mhz for one in at_read_clocks([*held, *planned], readings)]
+
+    assert clocks_mhz[: len(held)] == [1700, 1600, 1980] * 8, "a wait is at the clock asked for"
+    assert clocks_mhz[len(held) :] == [1980] * len(planned)
+    assert at_read_clocks(held, []) == held

@@ -1,10 +1,13 @@
 """The energy of a baseline's iterations, from counters that lag and look at a part of the time."""
 
+from dataclasses import replace
+
 import numpy as np
 from pipeline_truth import TruePipeline
 from test_profiling_accuracy import PROFILES
 
 from perseus_ds.config import ProfilingConfig
+from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import read_profile
@@ -16,21 +19,24 @@ LATENCY_S = 0.010
 
 
 class Job:
-    """Four stages: warm-up, baseline, sweep. Its iterations' bounds are known, and one GPU's counter."""
+    """Four stages: warm-up, baseline, sweep. Its iterations' bounds are known, and one GPU's counter.
 
-    def __init__(self, **counter) -> None:
+    The GPUs run warm-up and baseline at one of their clocks, counted from the highest.
+    """
+
+    def __init__(self, held_at: int = 0, **counter) -> None:
         curves = {
             key: tuple(p._replace(time_s=p.time_s * 0.4, energy_j=p.energy_j * 0.4) for p in points)
             for key, points in read_profile(PROFILES / "gpt3-175b-a100-sxm.csv").curves.items()
             if key.stage < 4
         }
         self.pipeline = TruePipeline(curves)
-        clocks = [point.frequency_mhz for point in next(iter(curves.values()))]
+        self.clocks = clocks = [point.frequency_mhz for point in next(iter(curves.values()))]
         sweeps = [
             Sweep(self.pipeline.keys(s), clocks, ProfilingConfig(max_iterations=16), LATENCY_S, 0.03) for s in range(4)
         ]
-        highest = [(clocks[0],) * 16] * 4
-        self.bounds_s = [self.runs(highest) for _ in range(WARMUP + BASELINE)][WARMUP:]
+        constant = [(clocks[held_at],) * 16] * 4
+        self.bounds_s = [self.runs(constant) for _ in range(WARMUP + BASELINE)][WARMUP:]
         self.first_span = WARMUP * 16
         while not all(one.done for one in sweeps):
             self.runs([one.next_frequencies() for one in sweeps])
@@ -83,3 +89,19 @@ def test_iterations_that_the_counter_does_not_reach_have_no_energy() -> None:
     assert energies_j[0] > 0.0
     assert np.isnan(energies_j[1])
     assert np.isnan(whole_energies_j(found, [], job.samples, job.bounds_s[:1])).all()
+
+
+def test_iterations_that_the_power_limit_holds_low_count_at_the_clocks_read() -> None:
+    job = Job(held_at=20, duty=0.25, offset=0.75, fading_s=1.0)
+    ran, swept = job.pipeline.spans[0][: job.first_span], job.pipeline.spans[0][job.first_span :]
+    spans = [*(replace(span, frequency_mhz=job.clocks[0]) for span in ran), *swept]
+    readings = [Reading((span.begin_s + span.end_s) / 2, job.clocks[20], True) for span in ran[::2]]
+    found = attribute(swept, job.samples, LATENCY_S, SampledWindow(0.75, 0.25, decay=10.0))
+    true_j = np.array([job.drawn_j(one) for one in job.bounds_s])
+
+    def error(*seen: list[Reading]) -> float:
+        whole_j = whole_energies_j(found, spans, job.samples, job.bounds_s, LATENCY_S, *seen)
+        return float(np.abs(whole_j / true_j - 1.0).max())
+
+    assert error() > 0.2, "the counter shows less than the highest clock would take"
+    assert error(readings) < 0.03
