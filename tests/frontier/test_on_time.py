@@ -82,6 +82,13 @@ def test_where_requests_stall_it_is_on_time_with_fewer_of_them(gpt3):
     assert (plan.time_s, plan.energy_j) == pytest.approx((time_s, energy_j), rel=1e-3)
 
 
+def test_where_stalls_leave_no_time_near_t_min_few_switches_keep_it(gpt3):
+    frontier = solve(replace(gpt3, profile=replace(gpt3.profile, request_stall_s=0.004)))
+    plan = on_time_plan(frontier, frontier.t_min_s, 0.003)
+    assert simulate(frontier.problem, plan, 0.003)[0] < 1.006 * frontier.t_min_s
+    assert plan.switches < 40
+
+
 def test_a_stall_counts_without_jitter_too(gpt3):
     frontier = solve(replace(gpt3, profile=replace(gpt3.profile, request_stall_s=0.002)))
     t_s = 1.1 * frontier.t_min_s
