@@ -51,7 +51,7 @@ _DRAWS = 32
 _DRAWS_UNEVEN = 128  # where micro-batches differ: whole iterations do
 _HELD = 0.01  # from this share on of the instructions' time at wrong clocks, few switches may be better
 # Plans of few switches: the penalty for one, in mean energies of an instruction, and the share of the time beyond the
-# one asked for that they may take. Others were never better in twenty problems.
+# one asked for that they may take. Others were never better in fourteen problems.
 _SELDOM = ((0.1, 0.0), (0.1, 1.0), (1.0, 1.0))
 
 
@@ -140,7 +140,7 @@ class _Improved(NamedTuple):
 
 
 def _seldom(frontier: Frontier, nodes: Neighbours, t_s: float, draws: Draws, terms: Terms) -> Iterator[_Improved]:
-    """Yield what comes of plans with fewer and fewer switches."""
+    """Yield what comes of plans of few switches."""
     problem = frontier.problem
     mean_j = frontier.lower_bound_j(t_s) / len(problem.dag.instructions)
     for penalty, beyond in _SELDOM:

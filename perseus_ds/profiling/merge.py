@@ -76,18 +76,17 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
 def _sharpened(attributions: Sequence[Attribution], source: str) -> tuple[list[Attribution], str]:
     """Let the GPUs help each other; return their attributions, and the source with what was not measured."""
     known = pool([one for one in attributions if one.verdict.explained])
-    unknown = [one for one in attributions if not one.verdict.explained]
-    lent = [borrow(one, known) for one in unknown]
-    lacking = sum(one is None for one in lent)
-    borrowing = len(lent) - lacking
+    pooled = iter(known)
+    found = [next(pooled) if one.verdict.explained else borrow(one, known) for one in attributions]
+    lacking = sum(one is None for one in found)
+    borrowing = len(found) - len(known) - lacking
     if borrowing:
         log.warning("%s", user_message("energy-borrowed", gpus=borrowing, all=len(attributions)))
         source = f"{source}, energies of {borrowing} of {len(attributions)} GPUs from the others"
     if lacking:
         log.warning("%s", user_message("energy-unknown", gpus=lacking, all=len(attributions)))
         source = f"{source}, energies by the published power law"
-    measured, others = iter(known), iter([own or law for own, law in zip(lent, unknown, strict=True)])
-    return [next(measured if one.verdict.explained else others) for one in attributions], source
+    return [one or by_law for one, by_law in zip(found, attributions, strict=True)], source
 
 
 def _doubt(attribution: Attribution) -> float:
