@@ -14,7 +14,7 @@ from numba import njit
 
 from perseus_ds.frontier.late_runs import no_blame, run_late
 
-__all__ = ["Terms", "drop_late", "expected_cost_j", "hasten", "save"]
+__all__ = ["Terms", "drop_late", "expected_cost", "hasten", "save"]
 
 _ROUNDS = 30
 _SHARE = 0.5  # of the lateness, or of the time left, that one round may take
@@ -89,23 +89,27 @@ def save(nodes, clock, draws, terms):
 def drop_late(nodes, clock, draws, terms):
     """Ask for no clock that would come too late for its instruction, unless later ones win by it; changes ``clock``."""
     blame = no_blame(clock.size)
-    limit_j = (1.0 + _DEARER) * expected_cost_j(nodes, clock, draws, terms, blame)
+    limit_j = (1.0 + _DEARER) * expected_cost(nodes, clock, draws, terms, blame)[0]
     for node in nodes.order:
         if node >= clock.size or blame.held[node] <= _HELD:
             continue
         own, before = clock[node], clock[nodes.before[node]]
         if own != before and nodes.allowed[nodes.row[node], before]:
             clock[node] = before
-            if expected_cost_j(nodes, clock, draws, terms, blame) > limit_j:
+            if expected_cost(nodes, clock, draws, terms, blame)[0] > limit_j:
                 clock[node] = own
-                expected_cost_j(nodes, clock, draws, terms, blame)
+                expected_cost(nodes, clock, draws, terms, blame)
 
 
 @njit(cache=True, nogil=True)
-def expected_cost_j(nodes, clock, draws, terms, blame):
-    """Return expected energy on one GPU of each stage, and what it would cost to be in time; ``blame`` is written."""
+def expected_cost(nodes, clock, draws, terms, blame):
+    """Return expected energy on one GPU of each stage with what it would cost to be in time, and expected time.
+
+    ``blame`` is written.
+    """
     expected_s, effective_j, _ = run_late(nodes, clock, draws, blame)
-    return effective_j + terms.waiting_w * expected_s + terms.dearest_w * max(0.0, expected_s - terms.limit_s)
+    late_s = max(0.0, expected_s - terms.limit_s)
+    return effective_j + terms.waiting_w * expected_s + terms.dearest_w * late_s, expected_s
 
 
 @njit(cache=True, nogil=True)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.frontier.late_moves import Terms, drop_late, expected_cost_j, hasten, save
+from perseus_ds.frontier.late_moves import Terms, drop_late, expected_cost, hasten, save
 from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.lateness import (
     Draws,
@@ -155,11 +155,10 @@ def _improve(nodes: Neighbours, clock: IntArray, draws: Draws, terms: Terms) -> 
     hasten(nodes, clock, draws, terms)
     save(nodes, clock, draws, terms)
     blame, before = no_blame(clock.size), clock[nodes.before]
-    cost_j = expected_cost_j(nodes, clock, draws, terms, blame)
-    late = run_late(nodes, clock, draws, no_blame(clock.size))[0] > terms.limit_s
+    cost_j, expected_s = expected_cost(nodes, clock, draws, terms, blame)
     at_s, before_s = nodes.option_s[nodes.row, clock], nodes.option_s[nodes.row, before]
     held_s = np.clip(nodes.latency_s[clock] - blame.ahead_s, 0.0, before_s)[clock != before].sum()
-    return _Improved(clock, cost_j, bool(late), held_s / at_s.sum())
+    return _Improved(clock, cost_j, expected_s > terms.limit_s, held_s / at_s.sum())
 
 
 def _start(frontier: Frontier, nodes: Neighbours, t_s: float, draws: Draws, worth: float) -> tuple[IntArray, float]:
