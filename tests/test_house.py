@@ -18,7 +18,6 @@ TESTED_ELSEWHERE = {
     "coordination/events.py": "coordination/test_phase_controller.py",  # data
     "coordination/phases.py": "coordination/test_phase_controller.py",  # names
     "coordination/requests.py": "coordination/test_phase_controller.py",  # data
-    "silicon/trainer.py": "silicon/test_reader.py",  # a process that needs a GPU
     "silicon/victim.py": "silicon/test_killed.py",  # the process that dies
     "profiling/powers.py": "profiling/test_energy.py",  # the fit inside the attribution of energy
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -87,11 +88,14 @@ def check(make_lab: Callable[[], Lab], names: Sequence[str], tell: Callable[[str
 
 def _tried(name: str, make_lab: Callable[[], Lab], tell: Callable[[str], None]) -> Outcome:
     """Run one experiment in a lab of its own."""
-    lab = make_lab()
+
+    def run() -> Outcome:
+        with contextlib.closing(make_lab()) as lab:
+            return EXPERIMENTS[name](lab)
+
     begin_s = time.monotonic()
-    outcome = _caught(name, lambda: EXPERIMENTS[name](lab))
+    outcome = _caught(name, run)
     tell(f"{_line(outcome)} ({time.monotonic() - begin_s:.0f} s)")
-    lab.close()
     return outcome
 
 

@@ -17,6 +17,7 @@ from perseus_ds.silicon.word_keeper import WordKeeper
 __all__ = ["CudaClocked"]
 
 _WORD_BYTES = 8
+_IN_MEMORY = "/dev/shm"  # CUDA takes no mapped file of a disk
 
 
 class CudaClocked:
@@ -30,7 +31,7 @@ class CudaClocked:
 
     def __init__(self, launch: Callable[..., None]) -> None:
         self._launch = launch
-        self._directory = tempfile.TemporaryDirectory()
+        self._directory = tempfile.TemporaryDirectory(dir=_IN_MEMORY)
         path = Path(self._directory.name) / "clock"
         self._words = ClockWords(path)
         self._words.set_mhz(CLOCKS_MHZ[0])

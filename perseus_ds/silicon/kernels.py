@@ -79,10 +79,10 @@ extern "C" __global__ void raise_flag(volatile u64 *flag, u64 number) {
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 
 
-def _candidates() -> Iterator[str]:
-    yield from _NAMES
+def _in_packages(pattern: str) -> Iterator[str]:
+    """Yield the libraries that come as Python packages."""
     for folder in filter(None, sys.path):
-        yield from map(str, sorted(Path(folder).glob("nvidia/*/lib/libnvrtc.so.*")))
+        yield from map(str, sorted(Path(folder).glob(f"nvidia/*/lib/{pattern}")))
 
 
 def rtc_library() -> ctypes.CDLL:
@@ -91,7 +91,9 @@ def rtc_library() -> ctypes.CDLL:
     Raises:
         OSError: It is not there.
     """
-    for name in _candidates():
+    for builtins in _in_packages("libnvrtc-builtins.so.*"):
+        ctypes.CDLL(builtins)  # NVRTC opens it by its name alone, on no path
+    for name in (*_NAMES, *_in_packages("libnvrtc.so.*")):
         try:
             return ctypes.CDLL(name)
         except OSError:

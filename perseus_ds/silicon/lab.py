@@ -222,7 +222,7 @@ class Lab(Protocol):
         ...
 
     def other_trainers(self, count: int) -> AbstractContextManager[None]:
-        """Let other processes train on the same GPU; a virtual one takes no notice of them."""
+        """Let other processes train on the same host, each with a keeper; a virtual one takes no notice of them."""
         ...
 
     def stall(self, seconds: float) -> None:

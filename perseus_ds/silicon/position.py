@@ -87,11 +87,11 @@ def judge(alone: Sequence[Requests], among: Sequence[Requests] = ()) -> Outcome:
 
     Args:
         alone: What happened on a GPU of its own.
-        among: The same beside other trainers. They take turns on the GPU, so begins are not as expected.
+        among: The same beside other trainers on the host.
     """
     found = [*alone, *among]
     late_s = [late for one in found for late in one.late_s]
-    off_s = [abs(off) for one in alone for off in one.off_s]
+    off_s = [abs(off) for one in found for off in one.off_s]
     first_s, typical_s, rare_s = min(late_s, default=0.0), percentile(late_s, 50), percentile(late_s, 99)
     figures = {
         "requests": len(late_s),

@@ -1,24 +1,54 @@
-"""A process that trains beside others on the same GPU, with a logging keeper of its own, until its input ends."""
+"""A process that trains beside others on the same host, busy in Python, with a keeper of its own, until its input ends.
+
+It has no work for the GPU: processes that share one take turns of milliseconds on it, which ranks do not.
+"""
 
 from __future__ import annotations
 
 import select
 import sys
+import time
 
-from perseus_ds.silicon.cuda_lab import CudaLab
-from perseus_ds.silicon.lab import Host
-from perseus_ds.silicon.position import Situation, measure
+from perseus_ds.pipeline.clocks import IterationClocks
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.recorder import Recorder
+from perseus_ds.profiling.timers import HostTimer
+from perseus_ds.runtime.frequency_controller import FrequencyController
+from perseus_ds.silicon.logging_keeper import LoggingKeeper
 
 __all__ = ["main"]
+
+_COUNT, _INSTRUCTION_S, _LATENCY_S = 21, 0.010, 0.004
+_TOGETHER = 20  # iterations of one keeper, which holds its log
+_CLOCKS = IterationClocks(1980, (1980, 1500, 1200) * (_COUNT // 3))
 
 
 def main() -> int:
     """Train until the input ends."""
-    lab = CudaLab()
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0.0)[0]:
-        measure(lab, Situation(0.2, Host.LAUNCHES))
+        keeper = LoggingKeeper()
+        frequencies = FrequencyController(keeper.set_mhz, lambda mhz: _LATENCY_S)
+        recorder = Recorder(
+            HostTimer(), frequencies.begin, frequencies.instruction_ended, frequencies.instruction_began
+        )
+        for number in range(_TOGETHER):
+            _iterate(recorder, number)
+        keeper.close()
     return 0
+
+
+def _iterate(recorder: Recorder, number: int) -> None:
+    recorder.iteration_begin(_CLOCKS, number, [k * _INSTRUCTION_S for k in range(_COUNT)])
+    for k in range(_COUNT):
+        recorder.operation_begin(Operation(Kind.FORWARD, k))
+        end_s = time.monotonic() + _INSTRUCTION_S
+        while time.monotonic() < end_s:
+            sum(range(100))
+        recorder.operation_end(Operation(Kind.FORWARD, k))
+    recorder.iteration_end()
+    recorder.finished()
 
 
 if __name__ == "__main__":

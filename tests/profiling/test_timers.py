@@ -1,6 +1,7 @@
 """CUDA events on a stream that is far behind the host: the trainer's thread never waits, no time is mixed up."""
 
 import ctypes
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -190,6 +191,35 @@ def test_an_iteration_enqueued_early_is_placed_by_the_device_s_clock_since_the_o
     seen = marks((13.0, 103.9), (13.0, 104.0))
     seen[1].seen_s = 13.6
     assert timer.times_s(seen) == pytest.approx([13.5, 13.6])
+
+
+def test_clocks_that_have_drifted_apart_meet_in_the_middle_of_tight_bounds() -> None:
+    now_s = 10.0
+    timer = CudaTimer(At, lambda: now_s)
+
+    def seen(recorded_s: float, seen_s: float, device_s: float) -> list:
+        nonlocal now_s
+        now_s, At.device_s = recorded_s, device_s
+        mark = timer.mark()
+        mark.seen_s = seen_s
+        return [mark]
+
+    assert timer.times_s(seen(10.0, 10.0002, 100.0)) == pytest.approx([10.0001], abs=1e-9)
+    # 0.05 ms of drift are within the bounds, 0.5 ms are not.
+    assert timer.times_s(seen(11.0, 11.0002, 101.00005)) == pytest.approx([11.00015], abs=1e-9)
+    assert timer.times_s(seen(12.0, 12.0002, 102.0005)) == pytest.approx([12.0001], abs=1e-9)
+
+
+def test_a_trainer_in_pure_python_holds_the_follower_up_for_a_moment_only(stream: FakeStream) -> None:
+    """On an H100 it was 5 to 10 ms: with Python's own interval, each of two waits for the interpreter took 5 ms."""
+    before_s = sys.getswitchinterval()
+    reached_s: list[float] = []
+    timer = CudaTimer(stream.event)
+    timer.when_reached(timer.mark(), reached_s.append)
+    assert sys.getswitchinterval() <= 1e-4
+    timer.close()
+    assert len(reached_s) == 1
+    assert sys.getswitchinterval() == before_s
 
 
 def test_a_follower_that_comes_late_tells_when_the_device_was_there() -> None:
