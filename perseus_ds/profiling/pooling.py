@@ -90,9 +90,10 @@ def borrow(one: Attribution, known: Sequence[Attribution]) -> Attribution | None
         other.blocking_power_w + other.waiting_slope_w_per_mhz * (one.waiting_mhz - other.waiting_mhz)
         for other in known
     )
-    rest_w = np.mean([other.power.values[len(other.states) + 2 :] for other in known], axis=0)
+    other_w = fmean(float(other.power.values[len(other.states) + 2]) for other in known)
     powers_w = [fmean(drawn_w[key.kind, mhz]) for key, mhz in one.states]
-    values = np.array([*powers_w, waiting_w, slope_w * (max(clocks_mhz) - min(clocks_mhz)), *rest_w])
+    values = np.zeros(len(one.evidence.gram))
+    values[: len(powers_w) + 3] = *powers_w, waiting_w, slope_w * (max(clocks_mhz) - min(clocks_mhz)), other_w
     values *= float(one.evidence.moment @ values) / float(values @ one.evidence.gram @ values)
     return one.with_power(CurveFit(values, _BORROWED * np.abs(values), one.power.noise))
 

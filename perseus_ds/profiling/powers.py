@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from perseus_ds.profiling.counter import CounterTrace, counter_trace
 from perseus_ds.profiling.judge import Verdict, judge
 from perseus_ds.profiling.law import WAITING, power_law
-from perseus_ds.profiling.priors import parabolas, unit_clocks
+from perseus_ds.profiling.priors import parabolas
 from perseus_ds.profiling.regression import CurveFit, Evidence, Expected, regress
-from perseus_ds.profiling.spans import Between, Segment
+from perseus_ds.profiling.spans import Segment
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import SampledWindow, exposure, find_windows
+from perseus_ds.profiling.work import Work, work_of
 
 __all__ = ["CounterReader", "Powers", "TooLittleSeen", "counter_reader", "fit_powers"]
 
@@ -30,7 +31,6 @@ Array = NDArray[np.float64]
 # Windows that reach back further than this, or than this share of what was seen, are not looked for.
 _LONGEST_S = 6.0
 _LONGEST_SHARE = 0.3
-_BEFORE_S = 1.0
 # How far the window may be off, in periods (width and average: of themselves).
 _STEP = 0.02
 _MOST_STEPS = 3.0
@@ -42,6 +42,9 @@ _ROUNDS = 4
 _LEAST = 40
 # Fits whose noise differs by less than this factor explain the counter equally well.
 _ALIKE = 1.05
+# Standard deviation of how much more than its mean an instruction draws in its first half, as a share of the largest
+# power: a backward of matrix and memory work has 0.2.
+_LEANS = 0.12
 # Where less than this share of the increments saw nothing doubtful, doubtful times count too.
 _ENOUGH_SURE = 0.6
 
@@ -62,7 +65,8 @@ class Powers:
         window: What of the power an update shows.
         waiting_mhz: The mean clock while waiting.
         fit: Of each state; then waiting at that clock, what waiting takes more at the highest clock than at the
-            lowest, other work, how far off the window's offset, width and average may be, and how much all has grown.
+            lowest, other work, how far off the window's offset, width and average may be, how much all has grown, and
+            how much more each curve draws in its first half.
         evidence: What they were fitted to.
         verdict: What the residuals say of it.
     """
@@ -76,37 +80,16 @@ class Powers:
 
 
 @dataclass(frozen=True)
-class _Columns:
-    """The unknowns of the regression.
-
-    Attributes:
-        states: Curve and MHz of the first ones; waiting, its slope and other work follow.
-        curves: For each curve its columns.
-        clock: Scaled to 0 ... 1, of every column.
-        waiting_mhz: The mean clock while waiting.
-    """
-
-    states: tuple[tuple[CurveKey, int], ...]
-    curves: list[NDArray[np.intp]]
-    clock: Array
-    waiting_mhz: float
-
-
-@dataclass(frozen=True)
 class _Seen:
     """What ran, and what the counter said.
 
     Attributes:
-        columns: The unknowns.
-        edges_s: Borders of the segments.
-        values: How much of each column's power every segment draws.
+        work: What ran.
         within: The counter.
         period_s: Its update period.
     """
 
-    columns: _Columns
-    edges_s: Array
-    values: Array
+    work: Work
     within: CounterReader
     period_s: float
 
@@ -160,20 +143,21 @@ def fit_powers(
     Raises:
         TooLittleSeen: The counter moved too seldom.
     """
-    columns = _columns(did)
-    seen = _Seen(columns, *_shares(did, columns), counter, counter(None).period_s)
+    work = work_of(did)
+    columns = work.columns
+    seen = _Seen(work, counter, counter(None).period_s)
     if window is not None:
         return columns.states, _fitted(seen, window, 0)
     if guess is not None and (fitted := _fitted(seen, guess, _REFINEMENTS)).verdict.explained:
         return columns.states, fitted
     longest_s = min(_LONGEST_S, _LONGEST_SHARE * (did[-1].end_s - did[0].begin_s))
-    coarse = Timeline(seen.edges_s, seen.values @ parabolas(columns.curves, columns.clock))
+    coarse = Timeline(work.edges_s, work.values @ parabolas(columns.curves, columns.clock))
     windows = find_windows(seen.within(longest_s), coarse, longest_s / seen.period_s)
     best = _best([_settled(seen, one) for one in windows])
     if best.verdict.explained:
         return columns.states, best
     trace = seen.within(best.window.reach * best.period_s)
-    exposed_s = exposure(Timeline(seen.edges_s, seen.values), trace, best.window).sum(axis=0)
+    exposed_s = exposure(Timeline(work.edges_s, work.values), trace, best.window).sum(axis=0)
     return columns.states, replace(best, fit=power_law(columns.states, exposed_s, float(trace.energy_j.sum())))
 
 
@@ -205,27 +189,35 @@ def _best(fits: Sequence[Powers]) -> Powers:
 
 def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
     """Regress on the states, and on the window too for so many steps."""
-    columns, width = seen.columns, seen.values.shape[1]
+    work = seen.work
+    columns, width, leaning = work.columns, work.values.shape[1], work.leaning.shape[1]
     trace = seen.within(max(window.reach, 2.0) * seen.period_s)
-    fine = Timeline(seen.edges_s, seen.values)
+    fine = Timeline(work.edges_s, work.values)
+    waiting = Expected(len(columns.states), *WAITING)
 
     def result(window: SampledWindow, design: Array) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
-        fit, evidence = regress(design, trace.energy_j, columns.curves, clock, Expected(len(columns.states), *WAITING))
+        leans = range(max(width, design.shape[1] - leaning), design.shape[1])
+        known = [waiting, *(Expected(column, 0.0, _LEANS) for column in leans)]
+        fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known)
         verdict = _verdict(power_of(fit), trace, window)
         return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict)
 
     def power_of(fit: CurveFit) -> Timeline:
-        return Timeline(seen.edges_s, seen.values @ fit.values[:width, None])
+        leans = fit.values[width:][-leaning:] / mean_w if len(fit.values) > width else np.zeros(leaning)
+        return Timeline(work.edges_s, (work.values @ fit.values[:width] * (1.0 + work.leaning @ leans))[:, None])
 
+    mean_w = 1.0
     tried = [result(window, exposure(fine, trace, window))]
     for _ in range(refinements):
         exposed = exposure(fine, trace, window)
         mean_w = float(trace.energy_j.sum() / exposed.sum())
         power = power_of(tried[-1].fit)
-        unknown = np.column_stack([_slopes(power, trace, window), _trend(power, trace, window)]) / mean_w
+        halves = Timeline(work.edges_s, (work.values @ tried[-1].fit.values[:width])[:, None] * work.leaning)
+        slopes, leans = _slopes(power, trace, window), exposure(halves, trace, window)
+        unknown = np.column_stack([slopes, _trend(power, trace, window), leans]) / mean_w
         tried.append(result(window, np.column_stack([exposed, unknown])))
-        steps = tried[-1].fit.values[width:-1] / mean_w
+        steps = tried[-1].fit.values[width : width + slopes.shape[1]] / mean_w
         if np.abs(steps).max() < _CLOSE:
             break
         window = _moved(window, steps)
@@ -245,38 +237,6 @@ def _verdict(power: Timeline, trace: CounterTrace, window: SampledWindow) -> Ver
         return exposure(power, trace, window.moved(offset=shift))[:, 0]
 
     return judge(moved_j(0.0), trace.energy_j, moved_j)
-
-
-def _columns(did: Sequence[Segment]) -> _Columns:
-    states = tuple(sorted({(one.what, one.clock_mhz) for one in did if isinstance(one.what, CurveKey)}))
-    keys = sorted({key for key, _ in states})
-    curves = [np.array([at for at, state in enumerate(states) if state[0] == key]) for key in keys]
-    waits = np.array([(one.end_s - one.begin_s, one.clock_mhz) for one in did if one.what is Between.WAITING])
-    waiting_mhz = float(waits[:, 0] @ waits[:, 1] / waits[:, 0].sum()) if len(waits) else float(states[-1][1])
-    return _Columns(states, curves, np.append(unit_clocks([mhz for _, mhz in states]), np.zeros(3)), waiting_mhz)
-
-
-def _shares(did: Sequence[Segment], columns: _Columns) -> tuple[Array, Array]:
-    """Return segment borders, and how much of each column's power every segment draws; waiting before and after."""
-    at = {state: index for index, state in enumerate(columns.states)}
-    span_mhz = max(max(mhz for _, mhz in at) - min(mhz for _, mhz in at), 1)
-    waiting, slope, other = range(len(at), len(at) + 3)
-    edges_s = [did[0].begin_s - _BEFORE_S, did[0].begin_s]
-    values = np.zeros((2 * len(did) + 1, other + 1))
-    values[0, waiting] = 1.0
-    for row, one in enumerate(did):
-        edges_s += [max(one.begin_s, edges_s[-1]), max(one.end_s, edges_s[-1])]
-        here = values[2 * row + 2]
-        if isinstance(one.what, CurveKey):
-            here[at[one.what, one.clock_mhz]] = 1.0
-        elif one.what is Between.OTHER:
-            here[other] = 1.0
-        else:
-            here[waiting] = 1.0
-            here[slope] = (one.clock_mhz - columns.waiting_mhz) / span_mhz
-    # Row 2 r + 1 lies between two segments, where there should be nothing.
-    values[1:-1:2] = values[2::2]
-    return np.array(edges_s), values
 
 
 def _directions(window: SampledWindow) -> list[str]:

@@ -152,7 +152,7 @@ class Posteriors:
 
 
 def regress(
-    exposure: Array, amounts: Array, curves: Curves, clock: Array, known: Expected | None = None
+    exposure: Array, amounts: Array, curves: Curves, clock: Array, known: Sequence[Expected] = ()
 ) -> tuple[CurveFit, Evidence]:
     """Regress amounts on exposures.
 
@@ -161,7 +161,7 @@ def regress(
         amounts: The measured amounts, shape (n,); their noise is proportional to their size.
         curves: The columns of each curve's states; a state in no curve stands alone.
         clock: Each state's clock, scaled to about 0 … 1, shape (p,).
-        known: What is known of a state beforehand.
+        known: What is known of states beforehand.
 
     Returns:
         Each state's value, and the evidence behind it. States without exposure get a wide interval.
@@ -174,7 +174,8 @@ def regress(
         away = np.abs(amounts / expected - 1.0)
         kept = away <= max(_OUTLIER * 1.4826 * float(np.median(away)), _NEVER_OUTLIER)
     evidence = _evidence(exposure[kept], amounts[kept], expected[kept], curves, clock)
-    evidence = evidence if known is None else _with_known(evidence, known)
+    for one in known:
+        evidence = _with_known(evidence, one)
     return refit(evidence), evidence
 
 

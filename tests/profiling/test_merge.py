@@ -167,9 +167,24 @@ def unexplained(attribution: Attribution) -> Attribution:
     return replace(attribution, verdict=Verdict(9.0, 0.0, 0.1)).with_power(fit)
 
 
+def with_one_unknown_more(attribution: Attribution) -> Attribution:
+    """As it is where the counter's window is of another form."""
+    power, evidence = attribution.power, attribution.evidence
+    more = replace(
+        evidence,
+        gram=np.pad(evidence.gram, (0, 1)) + np.diag(np.append(np.zeros(len(evidence.gram)), 1.0)),
+        moment=np.append(evidence.moment, 0.0),
+        clock=np.append(evidence.clock, 0.0),
+        scale=np.append(evidence.scale, evidence.scale[-1]),
+    )
+    longer = replace(power, values=np.append(power.values, 0.0), sd=np.append(power.sd, 1.0))
+    return replace(attribution, evidence=more).with_power(longer)
+
+
 def test_a_gpu_whose_counter_does_not_tell_takes_the_others_powers_at_its_own_level(measured, log_lines) -> None:
     pipeline, attributions = measured
     told = [unexplained(one) if number == 2 else one for number, one in enumerate(attributions)]
+    told[3] = with_one_unknown_more(told[3])
     law = np.array(errors(pipeline, told[2]))
 
     profile, blocking_power_w = merge_profiles([(0, one) for one in told], "live profile")

@@ -173,7 +173,7 @@ def test_what_is_known_beforehand_counts_where_the_amounts_do_not_tell() -> None
     amounts = exposure @ np.array([200.0, 300.0, 400.0, 0.0]) * (1 + 0.01 * np.random.default_rng(1).normal(size=30))
     known = Expected(state=3, share=0.25, sd=0.1)
 
-    fit, evidence = regress(exposure, amounts, [np.arange(3)], np.array([0.0, 0.5, 1.0, 0.0]), known)
+    fit, evidence = regress(exposure, amounts, [np.arange(3)], np.array([0.0, 0.5, 1.0, 0.0]), [known])
 
     assert fit.values[:3] == pytest.approx([200.0, 300.0, 400.0], rel=0.02)
     assert fit.values[3] == pytest.approx(100.0, rel=0.05), "nothing saw it"
