@@ -68,7 +68,6 @@ class CudaTimer:
         self._enter_device = (lambda: None) if new_event else _device_of_this_thread()
         self._queue: queue.SimpleQueue[tuple[_Mark, Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._switch_interval_s = sys.getswitchinterval()
         self._error: BaseException | None = None
         self._origin: tuple[Any, float] | None = None
 
@@ -82,8 +81,7 @@ class CudaTimer:
     def when_reached(self, mark: _Mark, callback: Callable[..., None], *arguments: Any) -> None:
         """Let the follower call back, with the device's time, once the device reaches ``mark``."""
         if self._thread is None:
-            self._switch_interval_s = sys.getswitchinterval()
-            sys.setswitchinterval(min(self._switch_interval_s, _SWITCH_INTERVAL_S))
+            _switch_faster()
             self._thread = threading.Thread(target=self._follow, name="perseus-ds-stream", daemon=True)
             self._thread.start()
         self._queue.put((mark, callback, arguments))
@@ -127,7 +125,7 @@ class CudaTimer:
             self._queue.put(None)
             self._thread.join(timeout=5.0)
             self._thread = None
-            sys.setswitchinterval(self._switch_interval_s)
+            _switch_as_before()
 
     def _follow(self) -> None:
         try:
@@ -138,6 +136,21 @@ class CudaTimer:
                 self.reached(mark, callback, *arguments)
         except BaseException as error:
             self._error = error
+
+
+_intervals_s: list[float] = []  # the switch interval before each follower
+
+
+def _switch_faster() -> None:
+    _intervals_s.append(sys.getswitchinterval())
+    sys.setswitchinterval(min(_intervals_s[0], _SWITCH_INTERVAL_S))
+
+
+def _switch_as_before() -> None:
+    first_s = _intervals_s[0]
+    _intervals_s.pop()
+    if not _intervals_s:
+        sys.setswitchinterval(first_s)
 
 
 def _device_of_this_thread() -> Callable[[], None]:
