@@ -25,7 +25,7 @@ from perseus_ds.silicon.lab import Event, Handshake, Host, Load, Watch
 from perseus_ds.silicon.reading import nvml_readings
 from perseus_ds.silicon.virtual_clocked import VirtualClocked
 from perseus_ds.silicon.virtual_keeper import VirtualKeeper
-from perseus_ds.silicon.virtual_loads import CLOCKS_MHZ, UNITS_S, load_curves
+from perseus_ds.silicon.virtual_loads import CLOCKS_MHZ, IDLE_W, UNITS_S, load_curves
 from perseus_ds.silicon.virtual_rank import VirtualNetwork, VirtualRankGpu
 from perseus_ds.silicon.virtual_timer import LabEvent, LabStream, VirtualTimer
 from perseus_ds.simulator.driver import SIMULATOR_VARIABLE, install_driver, uninstall_driver
@@ -57,7 +57,8 @@ class VirtualLab:
 
     def __init__(self, directory: Path, **physics: Any) -> None:
         self._now_s = time.monotonic()
-        spec = GpuSpec(CLOCKS_MHZ, name="Simulated GPU (h200)", **{**MODELS["h200"].physics, **physics})
+        physics = {**MODELS["h200"].physics, "blocking_power_w": IDLE_W, **physics}
+        spec = GpuSpec(CLOCKS_MHZ, name="Simulated GPU (h200)", **physics)
         create_gpu(state_path(directory, 0), spec)
         self.driver = install_driver(directory, self.now_s, self._pass)
         self._gpu: VirtualGpu = self.driver.gpus[0]

@@ -15,4 +15,4 @@ def test_each_reading_tells_what_its_name_says(make_lab):
     assert [round(lab.readings[name]()) for name in READINGS[1:4]] == [450, 450, 450]
     assert lab.readings["sm_clock_mhz"]() == 1980
     assert lab.readings["reasons"]() == 0
-    assert math.isclose(lab.readings["energy_j"]() - before_j, 450.0 * 0.8, rel_tol=0.1)
+    assert math.isclose(lab.readings["energy_j"]() - before_j, 450.0 * 0.95, rel_tol=0.1)

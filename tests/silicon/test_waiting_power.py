@@ -13,12 +13,12 @@ def rows(virtual_lab):
 def test_more_spinning_draws_more(rows):
     outcome = judge(rows)
     assert outcome.passed, outcome.why
-    assert outcome.figures["32 multiprocessors_w"] == pytest.approx(200.0, rel=0.03)
-    assert outcome.figures["idle_w"] == pytest.approx(120.0, rel=0.03)
+    assert outcome.figures["32 multiprocessors_w"] == pytest.approx(148.4, rel=0.03)
+    assert outcome.figures["idle_w"] == pytest.approx(126.0, rel=0.03)
 
 
 def test_less_power_with_more_to_do_is_told(rows):
-    assert "with less to do" in judge({**rows, 16: rows[0]}).why
+    assert "with less to do" in judge({**rows, 32: rows[0]}).why
 
 
 def test_a_counter_and_a_power_that_contradict_each_other_are_told(rows):
