@@ -193,6 +193,8 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
     columns, width, leaning = work.columns, work.values.shape[1], work.leaning.shape[1]
     trace = seen.within(max(window.reach, 2.0) * seen.period_s)
     fine = Timeline(work.edges_s, work.values)
+    exposed = exposure(fine, trace, window)
+    mean_w = float(trace.energy_j.sum() / exposed.sum())
     waiting = Expected(len(columns.states), *WAITING)
 
     def result(window: SampledWindow, design: Array) -> Powers:
@@ -207,11 +209,8 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
         leans = fit.values[width:][-leaning:] / mean_w if len(fit.values) > width else np.zeros(leaning)
         return Timeline(work.edges_s, (work.values @ fit.values[:width] * (1.0 + work.leaning @ leans))[:, None])
 
-    mean_w = 1.0
-    tried = [result(window, exposure(fine, trace, window))]
+    tried = [result(window, exposed)]
     for _ in range(refinements):
-        exposed = exposure(fine, trace, window)
-        mean_w = float(trace.energy_j.sum() / exposed.sum())
         power = power_of(tried[-1].fit)
         halves = Timeline(work.edges_s, (work.values @ tried[-1].fit.values[:width])[:, None] * work.leaning)
         slopes, leans = _slopes(power, trace, window), exposure(halves, trace, window)
@@ -221,6 +220,7 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
         if np.abs(steps).max() < _CLOSE:
             break
         window = _moved(window, steps)
+        exposed = exposure(fine, trace, window)
     # Steps along what the increments hardly tell may lead away.
     return min(tried[1:] or tried, key=lambda one: (not one.verdict.explained, one.verdict.followed))
 

@@ -19,16 +19,32 @@ from perseus_ds.runtime.frequency_controller import FrequencyController
 from perseus_ds.silicon.lab import Asked, Event, Host, Lab, Load, between
 from perseus_ds.silicon.outcome import Limit, Outcome, judged, percentile
 
-__all__ = ["SITUATIONS", "Requests", "Situation", "judge", "measure", "position"]
+__all__ = [
+    "INSTRUCTION_S",
+    "LATENCY_S",
+    "PLANNED",
+    "SITUATIONS",
+    "Requests",
+    "Situation",
+    "judge",
+    "measure",
+    "position",
+]
 
 NAME = "position"
-_INSTRUCTION_S = 0.010
-_COUNT, _ITERATIONS = 21, 4
-_LATENCY_S = 0.004
-_CLOCKS_MHZ = (1980, 1500, 1200)
+_ITERATIONS = 4
 _EARLY_S, _TYPICAL_S, _RARE_S = 30e-6, 0.2e-3, 1e-3
 _HANDSHAKES = 20
 _OTHERS = 7
+
+PLANNED = IterationClocks(1980, (1980, 1500, 1200) * 7)
+"""What each iteration runs at."""
+
+INSTRUCTION_S = 0.010
+"""Time of each of its instructions."""
+
+LATENCY_S = 0.004
+"""From a request to the clock, as the controller believes."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +81,8 @@ class Requests:
 
 @dataclass(frozen=True)
 class _Iteration:
-    """The stamps of an iteration's borders, and what it was planned like."""
+    """The stamps of an iteration's borders, and whether its begins were expected."""
 
-    clocks: IterationClocks
     begin: int
     begins: list[int]
     ends: list[int]
@@ -116,7 +131,7 @@ def judge(alone: Sequence[Requests], among: Sequence[Requests] = ()) -> Outcome:
 def measure(lab: Lab, situation: Situation) -> Requests:
     """Run some iterations, every other one with known begins, and compare stamps and log."""
     timer, keeper = lab.timer(), lab.keeper()
-    frequencies = FrequencyController(keeper.set_mhz, lambda mhz: _LATENCY_S, lab.now_s)
+    frequencies = FrequencyController(keeper.set_mhz, lambda mhz: LATENCY_S, lab.now_s)
     recorder = Recorder(timer, frequencies.begin, frequencies.instruction_ended, frequencies.instruction_began)
     handshakes = [lab.handshake() for _ in range(_HANDSHAKES)]
     held: deque[Event] = deque()
@@ -138,21 +153,21 @@ def measure(lab: Lab, situation: Situation) -> Requests:
 
 def _run(lab: Lab, recorder: Recorder, situation: Situation, number: int, held: deque[Event]) -> _Iteration:
     """Enqueue an iteration, holding the host to its lead."""
-    clocks = IterationClocks(_CLOCKS_MHZ[0], tuple(_CLOCKS_MHZ[k % 3] for k in range(_COUNT)))
+    count = len(PLANNED.planned_mhz)
     ahead = bool(number % 2)
-    expected_s = [k * _INSTRUCTION_S for k in range(_COUNT)] if ahead else ()
-    iteration = _Iteration(clocks, lab.stamp(), [], [], ahead)
-    recorder.iteration_begin(clocks, number, expected_s)
-    for k in range(_COUNT):
+    expected_s = [k * INSTRUCTION_S for k in range(count)] if ahead else ()
+    iteration = _Iteration(lab.stamp(), [], [], ahead)
+    recorder.iteration_begin(PLANNED, number, expected_s)
+    for k in range(count):
         operation = Operation(Kind.FORWARD, k)
         iteration.begins.append(lab.stamp())
         recorder.operation_begin(operation)
-        lab.work(Load.SPIN, _INSTRUCTION_S)
+        lab.work(Load.SPIN, INSTRUCTION_S)
         recorder.operation_end(operation)
         iteration.ends.append(lab.stamp())
         held.append(lab.event())
         held[-1].record()
-        while len(held) * _INSTRUCTION_S > situation.ahead_s + 1e-9:
+        while len(held) * INSTRUCTION_S > situation.ahead_s + 1e-9:
             lab.wait(held.popleft(), situation.host)
     recorder.iteration_end()
     return iteration
@@ -161,13 +176,13 @@ def _run(lab: Lab, recorder: Recorder, situation: Situation, number: int, held: 
 def _moments(iteration: _Iteration, record: RecordedIteration, on_host) -> list[tuple[int, float, float | None]]:
     """Return each clock's MHz, the moment for its request, and the begin that it is for if asked for ahead."""
     found: list[tuple[int, float, float | None]] = []
-    for k, mhz in enumerate(iteration.clocks.planned_mhz):
+    for k, mhz in enumerate(PLANNED.planned_mhz):
         if k and iteration.ahead:
             found.append((mhz, record.requested_s[k], on_host(iteration.begins[k])))
         else:
             found.append((mhz, on_host(iteration.ends[k - 1] if k else iteration.begin), None))
     # After its last instruction, an iteration asks for its first clock.
-    found.append((iteration.clocks.planned_mhz[0], on_host(iteration.ends[-1]), None))
+    found.append((PLANNED.planned_mhz[0], on_host(iteration.ends[-1]), None))
     return found
 
 
@@ -177,5 +192,5 @@ def _compare(moments: Sequence[tuple[int, float, float | None]], log: Sequence[A
     in_order = [one[0] for one in due] == [asked.mhz for asked in log]
     pairs = list(zip(due, log, strict=False)) if in_order else []
     late_s = tuple(asked.at_s - moment_s for (_, moment_s, _), asked in pairs)
-    off_s = tuple(asked.at_s + _LATENCY_S - begin_s for (_, _, begin_s), asked in pairs if begin_s is not None)
+    off_s = tuple(asked.at_s + LATENCY_S - begin_s for (_, _, begin_s), asked in pairs if begin_s is not None)
     return Requests(in_order, late_s, off_s)

@@ -9,19 +9,17 @@ import select
 import sys
 import time
 
-from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.recorder import Recorder
 from perseus_ds.profiling.timers import HostTimer
 from perseus_ds.runtime.frequency_controller import FrequencyController
 from perseus_ds.silicon.logging_keeper import LoggingKeeper
+from perseus_ds.silicon.position import INSTRUCTION_S, LATENCY_S, PLANNED
 
 __all__ = ["main"]
 
-_COUNT, _INSTRUCTION_S, _LATENCY_S = 21, 0.010, 0.004
 _TOGETHER = 20  # iterations of one keeper, which holds its log
-_CLOCKS = IterationClocks(1980, (1980, 1500, 1200) * (_COUNT // 3))
 
 
 def main() -> int:
@@ -29,7 +27,7 @@ def main() -> int:
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0.0)[0]:
         keeper = LoggingKeeper()
-        frequencies = FrequencyController(keeper.set_mhz, lambda mhz: _LATENCY_S)
+        frequencies = FrequencyController(keeper.set_mhz, lambda mhz: LATENCY_S)
         recorder = Recorder(
             HostTimer(), frequencies.begin, frequencies.instruction_ended, frequencies.instruction_began
         )
@@ -40,10 +38,11 @@ def main() -> int:
 
 
 def _iterate(recorder: Recorder, number: int) -> None:
-    recorder.iteration_begin(_CLOCKS, number, [k * _INSTRUCTION_S for k in range(_COUNT)])
-    for k in range(_COUNT):
+    count = len(PLANNED.planned_mhz)
+    recorder.iteration_begin(PLANNED, number, [k * INSTRUCTION_S for k in range(count)])
+    for k in range(count):
         recorder.operation_begin(Operation(Kind.FORWARD, k))
-        end_s = time.monotonic() + _INSTRUCTION_S
+        end_s = time.monotonic() + INSTRUCTION_S
         while time.monotonic() < end_s:
             sum(range(100))
         recorder.operation_end(Operation(Kind.FORWARD, k))

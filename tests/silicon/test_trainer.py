@@ -2,8 +2,8 @@
 
 import time
 
+from perseus_ds.silicon import trainer
 from perseus_ds.silicon.reader import beside
-from perseus_ds.silicon.trainer import main
 
 
 def test_one_trains_until_its_input_ends():
@@ -14,8 +14,6 @@ def test_one_trains_until_its_input_ends():
 
 
 def test_it_asks_for_clocks_again_and_again(monkeypatch):
-    from perseus_ds.silicon import trainer
-
     kept = []
 
     class Keeper:
@@ -33,6 +31,6 @@ def test_it_asks_for_clocks_again_and_again(monkeypatch):
     monkeypatch.setattr(trainer, "LoggingKeeper", Keeper)
     monkeypatch.setattr(trainer, "_TOGETHER", 2)
     monkeypatch.setattr(trainer.select, "select", lambda *_: (next(looks), [], []))
-    assert main() == 0
+    assert trainer.main() == 0
     assert [one.closed for one in kept] == [True, True]
     assert all(one.asked.count(1500) >= 14 for one in kept)
