@@ -15,8 +15,9 @@ __all__ = ["waiting_beyond_j", "with_waiting"]
 def waiting_beyond_j(problem: Problem, plan: Plan) -> float:
     """Return the energy of a plan's waiting less what blocking power makes of it.
 
-    The solver counts every wait at one power, so that its problem stays linear. A GPU waits at the clock of the
-    instruction that comes next, as that is asked for when the one before ends.
+    The solver counts every wait at one power, so that its problem stays linear. A clock is asked for so that it comes
+    when its instruction begins. Until then a GPU waits at the clock of the instruction before. From the last
+    instruction on it waits at the clock of the first, which the next iteration begins with.
 
     Args:
         problem: What is planned; its profile says how the power of waiting follows the clock.
@@ -31,9 +32,10 @@ def waiting_beyond_j(problem: Problem, plan: Plan) -> float:
     beyond_j = 0.0
     for order in problem.dag.program_order:
         ends_s = starts_s[order] + times_s[order]
-        # After the last instruction comes the next iteration's first.
-        waits_s = starts_s[order] - np.concatenate([ends_s[-1:] - plan.time_s, ends_s[:-1]])
-        beyond_j += slope * float(waits_s @ (clocks_mhz[order] - problem.profile.waiting_mhz))
+        between_s = starts_s[order][1:] - ends_s[:-1]
+        around_s = plan.time_s - ends_s[-1] + starts_s[order[0]]
+        beyond_mhz = clocks_mhz[order] - problem.profile.waiting_mhz
+        beyond_j += slope * float(between_s @ beyond_mhz[:-1] + around_s * beyond_mhz[0])
     return problem.gpus_per_stage * beyond_j
 
 

@@ -28,3 +28,17 @@ def test_each_second_of_waiting_costs_by_its_clock(mhz: int, per_mhz_s: float) -
     waited_s = 2 * plan.time_s - 8 * (1.0 if mhz == 1400 else 1.25)
 
     assert waiting_beyond_j(problem, plan) == pytest.approx(2 * 0.1 * per_mhz_s * waited_s)
+
+
+def test_a_gpu_waits_at_the_clock_before_until_the_next_one_comes() -> None:
+    sloping = replace(PROFILE, waiting_slope_w_per_mhz=0.1, waiting_mhz=1000.0)
+    problem = Problem(schedule_dag("1f1b", 2, 1), sloping, 80.0)
+    # The first stage waits 2 s between its two instructions. The second one waits 2 s before its first and after its last.
+    instructions = problem.dag.instructions
+    forward_low = evaluate(problem, [1000 if (one.stage, one.kind) == (0, Kind.FORWARD) else 1400 for one in instructions])
+    backward_low = evaluate(
+        problem, [1000 if (one.stage, one.kind) == (0, Kind.BACKWARD) else 1400 for one in instructions]
+    )
+
+    assert waiting_beyond_j(problem, forward_low) == pytest.approx(0.1 * 400.0 * 2.25)
+    assert waiting_beyond_j(problem, backward_low) == pytest.approx(0.1 * 400.0 * (2.0 + 2.25))
