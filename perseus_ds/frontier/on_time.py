@@ -33,7 +33,7 @@ from perseus_ds.frontier.lateness import (
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.rounding import round_durations
 from perseus_ds.frontier.solver import Frontier
-from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
+from perseus_ds.frontier.switching import SwitchCost, has_common_clocks, switch_aware_plan
 
 __all__ = ["on_time_plan", "undominated"]
 
@@ -83,7 +83,8 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
     terms = Terms(limit_s, mean_late_s, min(float(problem.stage_power_w.sum()), frontier.effective_w(t_s)), dearest_w)
     best = _improve(nodes, clock, draws, terms)
     if best.late or best.held_share > _HELD:
-        best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
+        if has_common_clocks(problem):
+            best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
         drop_late(nodes, best.clock, draws, terms)
     return evaluate_late(problem, nodes.clocks_mhz[best.clock], jitter_s, bound_j)
 

@@ -26,7 +26,7 @@ from perseus_ds.frontier.switch_moves import StageTable, count_changes, frequenc
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag
 
-__all__ = ["SwitchCost", "switch_aware_plan"]
+__all__ = ["SwitchCost", "has_common_clocks", "switch_aware_plan"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -95,6 +95,17 @@ def switch_aware_plan(frontier: Frontier, t_s: float, cost: SwitchCost, *, thoro
     return replace(best, lower_bound_j=frontier.lower_bound_j(best.time_s))
 
 
+def has_common_clocks(problem: Problem) -> bool:
+    """Whether every stage has a clock that all of its curves have; without one, no plan has few switches."""
+    return all(_common_clocks_mhz(problem, order) for order in problem.dag.program_order)
+
+
+def _common_clocks_mhz(problem: Problem, order: IntArray) -> list[int]:
+    """Return the clocks that all curves of some instructions have, by rising clock."""
+    curves = [problem.profile.curve(problem.keys[kind]) for kind in np.unique(problem.curve_of[order])]
+    return sorted(set.intersection(*({point.frequency_mhz for point in curve} for curve in curves)))
+
+
 def _most_switches(dag: PipelineDag, plan: Plan) -> int:
     """Return the clock changes per iteration of the stage with the most."""
     mhz = plan.clocks_of(dag.instructions)
@@ -105,7 +116,7 @@ def _choices(problem: Problem, order: IntArray) -> StageTable:
     """Return a stage's table of the clocks that all of its curves have: any of its instructions may take any."""
     kinds, row = np.unique(problem.curve_of[order], return_inverse=True)
     curves = [{p.frequency_mhz: p for p in problem.profile.curve(problem.keys[kind])} for kind in kinds]
-    clocks_mhz = sorted(set.intersection(*map(set, curves)))
+    clocks_mhz = _common_clocks_mhz(problem, order)
     stage = problem.dag.instructions[order[0]].stage
     if not clocks_mhz:
         allowed = f"profiles whose curves of stage {stage} share a frequency"
