@@ -32,6 +32,7 @@ class FrequencyPlan:
         switches: Clock switches per iteration, over all stages.
         switch_jitter_s: Jitter of clocks that ``time_s`` and ``energy_j`` are expected values for.
         deviation_s: Standard deviation of the iteration time where micro-batches differ, else 0.
+        rest_mhz: SM clock in a long wait before an iteration's first instruction; 0: nobody rests.
     """
 
     time_s: float
@@ -41,6 +42,7 @@ class FrequencyPlan:
     switches: int
     switch_jitter_s: float = 0.0
     deviation_s: float = 0.0
+    rest_mhz: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``plan.json``; its rows are those of ``Instruction.to_row``."""
@@ -49,7 +51,7 @@ class FrequencyPlan:
             for stage, clocks in enumerate(self.clocks_mhz)
             for operation, mhz in clocks.items()
         ]
-        names = ("time_s", "energy_j", "lower_bound_j", "switches", "switch_jitter_s", "deviation_s")
+        names = ("time_s", "energy_j", "lower_bound_j", "switches", "switch_jitter_s", "deviation_s", "rest_mhz")
         return {**{name: getattr(self, name) for name in names}, "frequency_mhz": rows}
 
 

@@ -14,13 +14,13 @@ from functools import cached_property
 import numpy as np
 
 from perseus_ds.coordination.plan_table import FrequencyPlan, GroupCondition, StageSlowdowns, is_slow
-from perseus_ds.frontier import Frontier, Plan
+from perseus_ds.frontier import Frontier, Plan, Problem
 from perseus_ds.frontier.beyond import plans_beyond
 from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
-from perseus_ds.frontier.waiting import with_waiting
+from perseus_ds.frontier.waiting import rest_mhz, with_waiting
 
 __all__ = ["SolvedFrontiers", "times_along"]
 
@@ -93,7 +93,8 @@ class SolvedFrontiers:
 
     def _point(self, which: GroupCondition, t_s: float) -> FrequencyPlan:
         frontier = self.frontiers[which]
-        return _for_ranks(with_waiting(frontier.problem, self._plan(frontier, float(t_s))))
+        resting_mhz = self._rest_mhz(frontier.problem)
+        return _for_ranks(with_waiting(frontier.problem, self._plan(frontier, float(t_s)), resting_mhz), resting_mhz)
 
     def beyond(self, which: GroupCondition) -> tuple[FrequencyPlan, ...]:
         """Return plans with less power than the one at T* has, by increasing time.
@@ -103,8 +104,13 @@ class SolvedFrontiers:
         """
         frontier = self.frontiers[which]
         problem = frontier.problem
-        slowest = with_waiting(problem, self._plan(frontier, frontier.t_star_s))
-        return tuple(map(_for_ranks, plans_beyond(problem, slowest, self.jitter_s, self.spares_switches)))
+        resting_mhz = self._rest_mhz(problem)
+        slowest = with_waiting(problem, self._plan(frontier, frontier.t_star_s), resting_mhz)
+        plans = plans_beyond(problem, slowest, self.jitter_s, self.spares_switches)
+        return tuple(_for_ranks(plan, resting_mhz) for plan in plans)
+
+    def _rest_mhz(self, problem: Problem) -> int:
+        return 0 if self.spares_switches else rest_mhz(problem.profile)
 
     def _plan(self, frontier: Frontier, t_s: float) -> Plan:
         """Return the plan for an iteration time, with few switches where these cost anything."""
@@ -117,7 +123,7 @@ class SolvedFrontiers:
         return evaluate_late(frontier.problem, frequency_mhz, self.jitter_s, plan.lower_bound_j)
 
 
-def _for_ranks(plan: Plan) -> FrequencyPlan:
+def _for_ranks(plan: Plan, resting_mhz: int) -> FrequencyPlan:
     """Return a plan as the ranks need it."""
     clocks: list[dict] = [{} for _ in range(1 + max(one.stage for one in plan.frequency_mhz))]
     for one, mhz in plan.frequency_mhz.items():
@@ -130,6 +136,7 @@ def _for_ranks(plan: Plan) -> FrequencyPlan:
         plan.switches,
         plan.switch_jitter_s,
         plan.deviation_s,
+        resting_mhz,
     )
 
 

@@ -19,7 +19,7 @@ from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.objectives import average_power_w
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
-from perseus_ds.frontier.waiting import with_waiting
+from perseus_ds.frontier.waiting import rest_mhz, with_waiting
 
 __all__ = ["plans_beyond", "uniform_caps"]
 
@@ -39,7 +39,7 @@ def plans_beyond(problem: Problem, fastest: Plan, jitter_s: float = 0.0, caps_on
         problem: The pipeline's.
         fastest: The plan at T*; its energy includes all waiting.
         jitter_s: Standard deviation of a clock from the begin of its instruction.
-        caps_only: All instructions of a plan run at one clock, where that is measured: switches cost.
+        caps_only: All instructions of a plan run at one clock, where that is measured, and no GPU rests: switches cost.
 
     Returns:
         At most 12; energies include all waiting.
@@ -49,13 +49,14 @@ def plans_beyond(problem: Problem, fastest: Plan, jitter_s: float = 0.0, caps_on
     if not caps_only:
         for clocks_mhz in _path_plans(problem):
             candidates += [clocks_mhz, *(np.minimum(clocks_mhz, cap) for cap in caps)]
-    plans = [_evaluated(problem, clocks_mhz, 0.0) for clocks_mhz in np.unique(candidates, axis=0)]
+    resting_mhz = 0 if caps_only else rest_mhz(problem.profile)
+    plans = [_evaluated(problem, clocks_mhz, 0.0, resting_mhz) for clocks_mhz in np.unique(candidates, axis=0)]
     found = _falling(plans, fastest)
     if len(found) > _PLANS:
         powers_w = np.array([average_power_w(plan) for plan in found])
         wanted_w = np.linspace(powers_w[0], powers_w[-1], _PLANS)
         found = [found[index] for index in sorted({int(np.argmin(abs(powers_w - one))) for one in wanted_w})]
-    late = [_evaluated(problem, plan.clocks_of(problem.dag.instructions), jitter_s) for plan in found]
+    late = [_evaluated(problem, plan.clocks_of(problem.dag.instructions), jitter_s, resting_mhz) for plan in found]
     return _falling(late, fastest)
 
 
@@ -64,8 +65,8 @@ def uniform_caps(problem: Problem) -> list[Plan]:
     return [_evaluated(problem, clocks_mhz, 0.0) for clocks_mhz in _caps(problem, every=True)]
 
 
-def _evaluated(problem: Problem, clocks_mhz: IntArray, jitter_s: float) -> Plan:
-    return with_waiting(problem, evaluate_late(problem, clocks_mhz, jitter_s))
+def _evaluated(problem: Problem, clocks_mhz: IntArray, jitter_s: float, resting_mhz: int = 0) -> Plan:
+    return with_waiting(problem, evaluate_late(problem, clocks_mhz, jitter_s), resting_mhz)
 
 
 def _falling(plans: Sequence[Plan], fastest: Plan) -> list[Plan]:

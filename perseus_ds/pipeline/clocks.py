@@ -26,12 +26,14 @@ class IterationClocks:
         planned_mhz: SM clocks of the first instructions, in program order.
         locked: False: the default clocks are requested, and the clocks above are what they amount to.
         asks_early: Whether each clock is asked for as soon as the instruction before begins.
+        rest_mhz: SM clock in a long wait before the first instruction; 0: that of the first instruction.
     """
 
     beyond_mhz: int
     planned_mhz: tuple[int, ...] = ()
     locked: bool = True
     asks_early: bool = False
+    rest_mhz: int = 0
 
     def of(self, index: int) -> int:
         """Return the SM clock of an instruction, counted from 0 in program order.

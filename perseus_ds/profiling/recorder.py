@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.trace import TimedOperation
 
-__all__ = ["IterationToken", "RecordedIteration", "Recorder", "Timer"]
+__all__ = ["IterationToken", "RecordedIteration", "Recorder", "Rest", "Timer"]
 
 
 class Timer(Protocol):
@@ -36,6 +36,18 @@ class Timer(Protocol):
         ...
 
 
+class Rest(NamedTuple):
+    """A low clock asked for while a GPU waits for its first instruction.
+
+    Attributes:
+        asked_s: Time of the request on ``time.monotonic()``.
+        mhz: The clock.
+    """
+
+    asked_s: float
+    mhz: int
+
+
 @dataclass(eq=False, slots=True)
 class IterationToken:
     """One iteration on its way from the host to the device: the host enqueues it, the device reaches it later.
@@ -45,15 +57,19 @@ class IterationToken:
         iteration: Its number among the training iterations; None: an evaluation or forward-only pass.
         expected_begins_s: Begin of each instruction as in earlier iterations with the same clocks, counted from any
             time; empty without such iterations.
+        rests_until_s: When to ask for the first clock after a rest, counted from the iteration's begin; 0: no rest.
         requested_s: Time of each instruction's clock request on ``time.monotonic()``, by index; none for an unchanged
             clock.
+        rest: The rest that there was, if any.
         settled: Whether the device has reached its end and all of its clocks have been requested.
     """
 
     clocks: IterationClocks
     iteration: int | None = None
     expected_begins_s: Sequence[float] = ()
+    rests_until_s: float = 0.0
     requested_s: dict[int, float] = field(default_factory=dict)
+    rest: Rest | None = None
     settled: bool = False
 
     def settle(self, reached_s: float) -> None:
@@ -72,6 +88,7 @@ class RecordedIteration:
         training: False for evaluation and forward-only passes.
         iteration: Its number among the training iterations.
         requested_s: Time of each instruction's clock request, by index; see ``IterationToken``.
+        rest: See ``IterationToken``.
     """
 
     begin_s: float
@@ -80,6 +97,7 @@ class RecordedIteration:
     training: bool = True
     iteration: int = 0
     requested_s: Mapping[int, float] = field(default_factory=dict)
+    rest: Rest | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +139,11 @@ class Recorder:
         self._pending: deque[_Pending] = deque()
 
     def iteration_begin(
-        self, clocks: IterationClocks, iteration: int | None = None, expected_begins_s: Sequence[float] = ()
+        self,
+        clocks: IterationClocks,
+        iteration: int | None = None,
+        expected_begins_s: Sequence[float] = (),
+        rests_until_s: float = 0.0,
     ) -> None:
         """Begin an iteration; discard one left open by an exception.
 
@@ -129,8 +151,9 @@ class Recorder:
             clocks: Planned clocks of its instructions.
             iteration: Its number; None for evaluation and forward-only passes.
             expected_begins_s: See ``IterationToken``.
+            rests_until_s: See ``IterationToken``.
         """
-        self._token = IterationToken(clocks, iteration, expected_begins_s)
+        self._token = IterationToken(clocks, iteration, expected_begins_s, rests_until_s)
         self._index = 0
         self._open = []
         self._begin = self._timer.mark()
@@ -189,7 +212,8 @@ def _recorded(pending: _Pending, times_s: list[float]) -> RecordedIteration:
         TimedOperation(row[0], first_s - begin_s, last_s - begin_s, row[3])
         for row, first_s, last_s in zip(pending.rows, times_s[1:-1:2], times_s[2:-1:2], strict=True)
     )
-    number = pending.token.iteration
+    token = pending.token
+    number = token.iteration
     return RecordedIteration(
-        begin_s, times_s[-1], operations, number is not None, number or 0, pending.token.requested_s
+        begin_s, times_s[-1], operations, number is not None, number or 0, token.requested_s, token.rest
     )

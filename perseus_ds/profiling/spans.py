@@ -36,8 +36,8 @@ class Span:
     Attributes:
         begin_s: Begin on ``time.monotonic()``.
         end_s: End on ``time.monotonic()``.
-        key: The curve of an instruction; None for other work (optimizer, reduction, loading).
-        frequency_mhz: SM clock asked for while it ran; 0 for other work.
+        key: The curve of an instruction; None for other work (optimizer, reduction, loading), or a rest that begins.
+        frequency_mhz: SM clock asked for while it ran, or of the rest; 0 for other work.
         asked_s: When that clock was asked for; infinitely early: at the end of the instruction before, if it differs.
         excluded: Whatever the energy counter saw of it is left out: evaluation.
         batch: Iteration and micro-batch of an instruction.
@@ -103,6 +103,8 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
     if not iteration.training:
         return [Span(iteration.begin_s, iteration.end_s, None, excluded=True)]
     spans: list[Span] = []
+    if iteration.rest is not None:
+        spans.append(Span(iteration.rest.asked_s, iteration.rest.asked_s, None, iteration.rest.mhz))
     index = 0
     for timed in iteration.operations:
         kind = timed.operation.kind
@@ -127,9 +129,11 @@ def changes(spans: Sequence[Span], latency_s: float) -> list[Change]:
     found: list[Change] = []
     asked_mhz, free_s = 0, -inf
     for span in spans:
-        if span.key is None:
+        if not span.frequency_mhz:
             continue
-        if span.frequency_mhz != asked_mhz or span.asked_s > -inf:
+        if span.key is None:
+            found.append(Change(span.begin_s, span.begin_s + latency_s, span.frequency_mhz))
+        elif span.frequency_mhz != asked_mhz or span.asked_s > -inf:
             asked_s = span.asked_s if span.asked_s > -inf else free_s
             found.append(Change(asked_s, asked_s + latency_s, span.frequency_mhz))
         asked_mhz, free_s = span.frequency_mhz, span.end_s

@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from perseus_ds.pipeline.clocks import UNLOCKED
-from perseus_ds.profiling.recorder import IterationToken
+from perseus_ds.profiling.recorder import IterationToken, Rest
 
 __all__ = ["FrequencyController"]
 
@@ -45,10 +45,14 @@ class FrequencyController:
         self._last_mhz = UNLOCKED
         self._due_s: dict[int, float] = {}
 
-    def begin(self, token: IterationToken, _at_s: float) -> None:
+    def begin(self, token: IterationToken, at_s: float) -> None:
         """The device has reached the begin of an iteration; an evaluation keeps one clock."""
         self._due_s = {}
-        self._ask_now(token, 0)
+        rested_s = at_s + token.rests_until_s
+        if rested_s > self._now_s() + _APART_S:
+            self._rest(token, rested_s)
+        else:
+            self._ask_now(token, 0)
 
     def instruction_began(self, token: IterationToken, index: int, at_s: float) -> None:
         """Ask for the clocks of the instructions to come, as far as it has to be done before the next one begins."""
@@ -65,6 +69,14 @@ class FrequencyController:
         """
         if index + 1 >= len(token.expected_begins_s):
             self._ask_now(token, index + 1)
+
+    def _rest(self, token: IterationToken, until_s: float) -> None:
+        """Request a low clock, and the first instruction's for later."""
+        token.rest = Rest(self._now_s(), token.clocks.rest_mhz)
+        self._set_mhz(token.clocks.rest_mhz, 0.0)
+        self._last_mhz = token.clocks.requested(0)
+        self._due_s[0] = token.requested_s[0] = until_s
+        self._set_mhz(self._last_mhz, until_s)
 
     def _ask_now(self, token: IterationToken, index: int) -> None:
         """Request the clock of an instruction; repeat an equal request only after a refusal."""

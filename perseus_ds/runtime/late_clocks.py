@@ -80,9 +80,11 @@ def _clocks(
     iteration: RecordedIteration, instructions: Sequence[TimedOperation], latency_s: Latency
 ) -> list[tuple[float, int]]:
     """Return when each clock was there, counted from the iteration's begin, in order; the last one is none."""
-    arrivals = [(-inf, timed.frequency_mhz) for timed in instructions[:1]]  # the first one always was
+    rest = iteration.rest
+    # Without a rest, the first one always was.
+    arrivals = [(-inf, rest.mhz if rest else timed.frequency_mhz) for timed in instructions[:1]]
     for index, requested_s in sorted(iteration.requested_s.items()):
-        if 0 < index < len(instructions):
+        if (index or rest) and index < len(instructions):
             mhz = instructions[index].frequency_mhz
             at_s = requested_s + latency_s(mhz) - iteration.begin_s
             arrivals.append((max(at_s, arrivals[-1][0]), mhz))

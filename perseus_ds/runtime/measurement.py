@@ -132,10 +132,10 @@ class Measurements:
             clocks: Of the iteration.
 
         Returns:
-            Median seconds from an iteration's begin; empty without such an iteration, or without planned clocks. All
-            are 0 where each clock is asked for early.
+            Median seconds from an iteration's begin; empty without such an iteration, or where nothing is to be asked
+            for. All are 0 where each clock is asked for early.
         """
-        if not clocks.changes:
+        if not (clocks.changes or clocks.rest_mhz):
             return ()
         if clocks.asks_early:
             return (0.0,) * len(clocks.planned_mhz)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from perseus_ds.coordination.plan_table import PlanTable
 from perseus_ds.coordination.stage_condition import Health, Timed, health
+from perseus_ds.frontier.waiting import rests_until_s
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
@@ -17,6 +18,8 @@ from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, curve_
 from perseus_ds.runtime.rank_gpu import RankGpu
 
 __all__ = ["RankMeter"]
+
+_OF_A_REST = 2  # switches
 
 
 class RankMeter:
@@ -77,9 +80,15 @@ class RankMeter:
                 these clocks yet.
         """
         self._training = (number, begin_s)
-        self.switches = clocks.switches
-        expected_s = self.measurements.expected_begins_s(clocks) or planned_begins_s()
-        self._recorder.iteration_begin(clocks, number, expected_s)
+        known_s = self.measurements.expected_begins_s(clocks)
+        rests_until_s = self._rests_until_s(clocks, known_s[0]) if known_s and clocks.rest_mhz else 0.0
+        self.switches = clocks.switches + (_OF_A_REST if rests_until_s else 0)
+        self._recorder.iteration_begin(clocks, number, known_s or planned_begins_s(), rests_until_s)
+
+    def _rests_until_s(self, clocks: IterationClocks, wait_s: float) -> float:
+        """Return when to ask for the first clock, from the iteration's begin; 0: no rest."""
+        latency_s = max(self.gpu.latency_s(mhz) for mhz in (clocks.of(0), clocks.rest_mhz))
+        return rests_until_s(wait_s, latency_s) if clocks.rest_mhz < clocks.of(0) else 0.0
 
     def operation_begin(self, operation: Operation) -> None:
         """Mark the operation's begin."""

@@ -297,4 +297,4 @@ class RankSession:
         planned = tuple(plan.clocks_mhz[self._topology.stage].values())
         if caution := decision.caution:
             planned = tuple(cautious_mhz(mhz, gpu.clocks_mhz, caution) for mhz in planned)
-        return IterationClocks(gpu.max_mhz, planned)
+        return IterationClocks(gpu.max_mhz, planned, rest_mhz=0 if caution else plan.rest_mhz)

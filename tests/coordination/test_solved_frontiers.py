@@ -71,8 +71,9 @@ def test_what_waiting_takes_beyond_blocking_power_counts_in_the_plan_and_in_its_
     one = SolvedFrontiers({HEALTHY: sloping}, {HEALTHY: (T_MIN_S,)}, SwitchCost(), False)
     ((plan,),) = one.plans([one.discretize_shard(0, 1)]).values()
     flat = sloping.plan(T_MIN_S)
-    beyond_j = waiting_beyond_j(sloping.problem, flat)
-    assert beyond_j > 0
+    assert plan.rest_mhz == min(point.frequency_mhz for point in next(iter(PROFILE.curves.values())))
+    beyond_j = waiting_beyond_j(sloping.problem, flat, plan.rest_mhz)
+    assert 0 < beyond_j < waiting_beyond_j(sloping.problem, flat)
     assert plan.energy_j == pytest.approx(flat.energy_j + beyond_j)
     assert plan.lower_bound_j == pytest.approx(flat.lower_bound_j + beyond_j)
 
@@ -109,6 +110,14 @@ def test_who_spares_switches_gets_few_even_when_they_do_not_show():
     ((jittering,),) = draft.plans([draft.discretize_shard(0, 1)]).values()
     assert jittering.clocks_mhz == few.clocks_mhz
     assert jittering.time_s > few.time_s
+
+
+def test_who_spares_switches_does_not_rest():
+    profile = replace(PROFILE, waiting_slope_w_per_mhz=0.1, waiting_mhz=1000.0)
+    sloping = solve(Problem(FRONTIER.problem.dag, profile, 60.0))
+    one = SolvedFrontiers({HEALTHY: sloping}, {HEALTHY: (T_MIN_S,)}, SwitchCost(max_switches=2), True)
+    ((plan,),) = one.plans([one.discretize_shard(0, 1)]).values()
+    assert plan.rest_mhz == 0
 
 
 def test_highest_clocks_that_are_not_the_fastest_still_make_a_plan_without_switches():

@@ -5,7 +5,7 @@ from math import inf
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
-from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.recorder import RecordedIteration, Rest
 from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations, spans_of
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.visits import Settled
@@ -68,3 +68,32 @@ def test_a_clock_is_asked_for_when_the_record_says_so() -> None:
 
     assert [span.asked_s for span in spans] == [-inf, 10.85, -inf]
     assert changes(spans, 0.1)[1:] == [Change(10.85, 10.95, 900)]
+
+
+def test_a_gpu_waits_at_the_clock_that_it_rests_at() -> None:
+    forward = Operation(Kind.FORWARD, 0)
+    rested = [
+        RecordedIteration(
+            begin_s,
+            begin_s + 3.0,
+            (TimedOperation(forward, 1.0, 2.0, 1410),),
+            iteration=number,
+            requested_s={0: begin_s + 0.7},
+            rest=Rest(begin_s + 0.1, 900),
+        )
+        for number, begin_s in enumerate((0.0, 3.0))
+    ]
+    spans = [span for one in rested for span in spans_of(one, 0)]
+
+    did = segments(spans, changes(spans, latency_s=0.2))
+
+    assert [(round(one.begin_s, 9), one.what, one.clock_mhz) for one in did[1:]] == [
+        (0.3, Between.WAITING, 900),
+        (0.9, Between.WAITING, 1410),
+        (1.0, FORWARD, 1410),
+        (2.0, Between.WAITING, 1410),
+        (3.1, Between.WAITING, 1410),
+        (3.3, Between.WAITING, 900),
+        (3.9, Between.WAITING, 1410),
+        (4.0, FORWARD, 1410),
+    ]

@@ -14,7 +14,7 @@ from perseus_ds.device.protocol import Request
 from perseus_ds.pipeline.clocks import UNLOCKED, IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.recorder import IterationToken, RecordedIteration, Recorder
+from perseus_ds.profiling.recorder import IterationToken, RecordedIteration, Recorder, Rest
 from perseus_ds.runtime.frequency_controller import FrequencyController
 from perseus_ds.runtime.late_clocks import late_switches
 
@@ -265,3 +265,29 @@ def test_a_clock_that_is_asked_for_early_is_asked_for_as_the_instruction_before_
         frequencies.instruction_ended(token, index, now_s)
     assert [mhz for mhz, _ in asked[:2]] == [1385, 1400]
     assert [due_s for _, due_s in asked[:2]] == pytest.approx([10.0, 10.1], abs=0.001)
+
+
+@pytest.mark.parametrize(("wait_s", "rested_mhz"), [(0.5, 800), (0.2, 1400)])
+def test_a_gpu_rests_in_its_first_wait_and_has_its_clock_back_before_it_begins(wait_s, rested_mhz):
+    """The second wait is shorter than expected: the clock is asked for at once."""
+    gpu = Gpu(0.01)
+    clocks = IterationClocks(1400, (1400, 1100), rest_mhz=800)
+    token = IterationToken(clocks, 3, (0.5, 0.6), rests_until_s=0.43)
+    gpu.controller.begin(token, 0.0)
+    gpu.run(0.1)
+    assert gpu.mhz == 800
+    assert token.rest == Rest(0.0, 800)
+    gpu.run(wait_s)
+    gpu.controller.instruction_began(token, 0, gpu.now_s)
+    gpu.run(wait_s + 0.011)
+    assert gpu.mhz == 1400
+    assert token.requested_s[0] == pytest.approx(min(0.43, wait_s))
+
+
+def test_a_host_that_hears_of_the_begin_when_the_rest_would_be_over_asks_for_the_first_clock():
+    asked: list[tuple[int, float]] = []
+    frequencies = FrequencyController(lambda mhz, due_s: asked.append((mhz, due_s)), lambda _: 0.01, lambda: 10.5)
+    token = IterationToken(IterationClocks(1400, (1400, 1100), rest_mhz=800), 3, (0.5, 0.6), rests_until_s=0.43)
+    frequencies.begin(token, 10.0)
+    assert asked == [(1400, 0.0)]
+    assert token.rest is None

@@ -1,13 +1,14 @@
 """Clocks that came late, and what the instructions would have taken otherwise."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
-from perseus_ds.profiling.recorder import RecordedIteration
+from perseus_ds.profiling.recorder import RecordedIteration, Rest
 from perseus_ds.runtime.late_clocks import late_switches, share_at_clock, times_at_clock
 
 FORWARD, BACKWARD = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0)
@@ -87,3 +88,13 @@ def test_what_is_not_known_changes_nothing():
     assert times_s(iteration((0.0, 1.0, 1400), (1.0, 4.0, 900), r1=1.0)) == [1.0, 3.0]
     assert times_s(iteration((0.0, 3.0, 900), (3.0, 4.0, 1400), r1=3.0)) == [3.0, 1.0]
     assert times_at_clock(iteration(), lambda mhz: 0.0, lambda operation, mhz: 1.0) == []
+
+
+@pytest.mark.parametrize(("asked_s", "first_s"), [(1.0, 1.0), (1.8, 1.0)])
+def test_a_clock_that_comes_back_late_from_a_rest_makes_the_first_instruction_longer(asked_s, first_s):
+    # At 1.8 s it comes when the first instruction has begun: 0.3 s at half the speed.
+    late_s = max(0.0, asked_s + LATENCY_S - 1.7)
+    one = iteration((1.7, 2.7 + late_s / 2, 1400), (2.7 + late_s / 2, 4.7, 700), r0=asked_s, r1=2.5 + late_s / 2)
+    rested = replace(one, rest=Rest(BEGIN_S, 700))
+    assert times_s(rested)[0] == pytest.approx(first_s)
+    assert share_at_clock(rested, lambda mhz: LATENCY_S) == pytest.approx(1.0 - late_s / (1.0 + late_s / 2) / 2)

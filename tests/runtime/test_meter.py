@@ -106,6 +106,18 @@ def test_the_plan_tells_when_instructions_begin_until_an_iteration_has_told():
     assert expected == [(0.0, 0.9), [0.0, 1.0]]
 
 
+def test_a_rank_rests_in_its_first_wait_once_an_iteration_has_told_how_long_it_is():
+    rank = Rank()
+    rank.gpu.latency_s = lambda mhz: {1400: 0.01, 1200: 0.02}[mhz]
+    clocks = IterationClocks(1400, (1400, 1400), rest_mhz=1200)
+    rested = []
+    for number in range(2):
+        rank.runs(number, (EXCHANGE, 0.5), (FORWARD, 1.0), (EXCHANGE, 0.5), (BACKWARD, 1.0), clocks=clocks)
+        rested.append((rank.meter._recorder._pending[-1].token.rests_until_s, rank.meter.switches))
+        rank.meter.collect()
+    assert rested == [(0.0, 0), (pytest.approx(0.9 * 0.5 - 2 * 0.02), 2)]
+
+
 def test_an_evaluation_runs_without_a_lock():
     rank = Rank()
     high, low = CLOCKS_MHZ
