@@ -48,9 +48,9 @@ class FrequencyController:
     def begin(self, token: IterationToken, at_s: float) -> None:
         """The device has reached the begin of an iteration; an evaluation keeps one clock."""
         self._due_s = {}
-        rested_s = at_s + token.rests_until_s
-        if rested_s > self._now_s() + _APART_S:
-            self._rest(token, rested_s)
+        until_s = at_s + token.rests_until_s
+        if token.rests_until_s and until_s > self._now_s() + _APART_S:
+            self._rest(token, until_s)
         else:
             self._ask_now(token, 0)
 

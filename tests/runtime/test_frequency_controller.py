@@ -284,6 +284,13 @@ def test_a_gpu_rests_in_its_first_wait_and_has_its_clock_back_before_it_begins(w
     assert token.requested_s[0] == pytest.approx(min(0.43, wait_s))
 
 
+def test_without_a_rest_the_first_clock_is_asked_for_though_the_device_s_time_is_ahead_of_the_host_s():
+    asked: list[tuple[int, float]] = []
+    frequencies = FrequencyController(lambda mhz, due_s: asked.append((mhz, due_s)), lambda _: 0.01, lambda: 10.0)
+    frequencies.begin(IterationToken(IterationClocks(1400, (1400, 1100)), 3, (0.5, 0.6)), 10.001)
+    assert asked == [(1400, 0.0)]
+
+
 def test_a_host_that_hears_of_the_begin_when_the_rest_would_be_over_asks_for_the_first_clock():
     asked: list[tuple[int, float]] = []
     frequencies = FrequencyController(lambda mhz, due_s: asked.append((mhz, due_s)), lambda _: 0.01, lambda: 10.5)
