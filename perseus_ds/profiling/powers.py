@@ -7,7 +7,7 @@ the regression. The window's doubt is so part of every interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +42,7 @@ _ROUNDS = 4
 _LEAST = 40
 # Fits whose noise differs by less than this factor explain the counter equally well.
 _ALIKE = 1.05
+_PART = 0.25  # of the period: what the GPUs look at that do not look at all of it
 # Standard deviation of how much more than its mean an instruction draws in its first half, as a share of the largest
 # power: a backward of matrix and memory work has 0.2.
 _LEANS = 0.12
@@ -153,7 +154,7 @@ def fit_powers(
     longest_s = min(_LONGEST_S, _LONGEST_SHARE * (did[-1].end_s - did[0].begin_s))
     coarse = Timeline(work.edges_s, work.values @ parabolas(columns.curves, columns.clock))
     windows = find_windows(seen.within(longest_s), coarse, longest_s / seen.period_s)
-    best = _best([_settled(seen, one) for one in windows])
+    best = _best([_settled(seen, one) for one in (*windows, *_narrower(windows))])
     if best.verdict.explained:
         return columns.states, best
     trace = seen.within(best.window.reach * best.period_s)
@@ -181,10 +182,17 @@ def _tells(seen: _Seen, window: SampledWindow) -> bool:
 
 
 def _best(fits: Sequence[Powers]) -> Powers:
-    """Return the fit that leaves the least noise; of those that leave the same an explained one of a simple window."""
+    """Return a fit that leaves little noise: an explained one, if there is any, with the most evidence."""
     least = min(one.fit.noise for one in fits)
     alike = [one for one in fits if one.fit.noise <= _ALIKE * least]
-    return min(alike, key=lambda one: (not one.verdict.explained, len(_directions(one.window)), one.fit.noise))
+    return max(alike, key=lambda one: (one.verdict.explained, one.fit.log_evidence))
+
+
+def _narrower(windows: Sequence[SampledWindow]) -> Iterator[SampledWindow]:
+    """Yield windows about as far back, but of a part of the period: behind an average, parabolas hardly tell."""
+    for one in windows:
+        if one.width > 2.0 * _PART and (one.average or one.decay):
+            yield replace(one, width=_PART, offset=one.offset + (one.width - _PART) / 2.0)
 
 
 def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:

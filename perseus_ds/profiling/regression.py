@@ -119,11 +119,13 @@ class CurveFit:
         values: Shape (p,).
         sd: Standard deviation of ``values``, shape (p,).
         noise: Relative noise of an amount.
+        log_evidence: Of the priors together, up to a constant, by amount: a larger one explains the amounts better.
     """
 
     values: Array
     sd: Array
     noise: float
+    log_evidence: float = -np.inf
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,8 @@ def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS) -> 
     vague = unknown_beforehand(curves, clock) @ unknown_beforehand(curves, clock).T
     sizes = np.outer(evidence.scale, evidence.scale)
     found = posteriors(evidence, (sizes * (prior_covariance(curves, clock, *prior) + vague) for prior in priors))
-    return found.average(found.scores)
+    together = float(np.logaddexp.reduce(found.scores, axis=None))
+    return replace(found.average(found.scores), log_evidence=together / max(evidence.count, 1))
 
 
 def posteriors(evidence: Evidence, covariances: Iterable[Array]) -> Posteriors:
