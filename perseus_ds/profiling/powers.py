@@ -189,9 +189,9 @@ def _best(fits: Sequence[Powers]) -> Powers:
 
 
 def _narrower(windows: Sequence[SampledWindow]) -> Iterator[SampledWindow]:
-    """Yield windows about as far back, but of a part of the period: behind an average, parabolas hardly tell."""
+    """Yield windows about as far back, but of a part of the period: behind a longer average, parabolas hardly tell."""
     for one in windows:
-        if one.width > 2.0 * _PART and (one.average or one.decay):
+        if one.width > 2.0 * _PART and one.average + one.decay > 1.0:
             yield replace(one, width=_PART, offset=one.offset + (one.width - _PART) / 2.0)
 
 
