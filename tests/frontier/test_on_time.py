@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from perseus_ds.frontier import Frontier, Plan, Problem, solve
 from perseus_ds.frontier.lateness import evaluate_late
-from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan, undominated
 
 
@@ -121,21 +120,6 @@ def test_curves_without_a_common_clock_have_a_plan_too(gpt3):
     frontier = solve(replace(gpt3, profile=replace(gpt3.profile, curves=apart, switch_latency_s=latency_s)))
     plan = on_time_plan(frontier, 1.02 * frontier.t_min_s, 0.03)
     assert plan.time_s < 1.1 * frontier.t_min_s
-
-
-def test_a_plan_no_slower_than_the_highest_clocks_is_on_time(gpt3):
-    """Measured curves are not quite smooth: T_min may be faster than any clock that a job ran at without a plan."""
-    uneven = {
-        key: (points[0]._replace(time_s=1.012 * points[1].time_s), *points[1:])
-        for key, points in gpt3.profile.curves.items()
-    }
-    problem = replace(gpt3, profile=replace(gpt3.profile, curves=uneven, request_stall_s=0.001))
-    frontier = solve(problem)
-    highest = at_highest(problem)
-    assert highest.time_s > 1.01 * frontier.t_min_s
-    plan = on_time_plan(frontier, frontier.t_min_s, 0.003)
-    assert plan.time_s <= highest.time_s
-    assert plan.energy_j < 0.85 * highest.energy_j
 
 
 def test_without_jitter_it_is_the_ordinary_plan(frontier):
