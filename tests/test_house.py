@@ -19,7 +19,6 @@ TESTED_ELSEWHERE = {
     "coordination/phases.py": "coordination/test_phase_controller.py",  # names
     "coordination/requests.py": "coordination/test_phase_controller.py",  # data
     "silicon/victim.py": "silicon/test_killed.py",  # the process that dies
-    "profiling/powers.py": "profiling/test_energy.py",  # the fit inside the attribution of energy
 }
 
 
