@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 from switching import GPUS, PROFILES
 
-from perseus_ds.frontier import Problem, evaluate, solve
-from perseus_ds.frontier.waiting import rest_mhz, with_waiting
+from perseus_ds.frontier import Problem, solve
+from perseus_ds.frontier.observed import at_highest
+from perseus_ds.frontier.waiting import rest_clock_mhz, with_waiting
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import read_profile
 
@@ -43,10 +43,9 @@ def main() -> None:
             problem = Problem(schedule_dag("1f1b", profile.stages, microbatches), sloping, blocking_w)
             frontier = solve(problem)
             plan = frontier.plan(frontier.t_min_s)
-            highest = [problem.profile.curve(key)[0].frequency_mhz for key in problem.keys]
-            before_j = with_waiting(problem, evaluate(problem, np.array(highest)[problem.curve_of])).energy_j
+            before_j = with_waiting(problem, at_highest(problem)).energy_j
             without_j = with_waiting(problem, plan).energy_j
-            rested_j = with_waiting(problem, plan, rest_mhz(sloping)).energy_j
+            rested_j = with_waiting(problem, plan, rest_clock_mhz(sloping)).energy_j
             saved = (
                 f"{100 * (1 - after / before):.2f} %"
                 for before, after in ((without_j, rested_j), (before_j, without_j))

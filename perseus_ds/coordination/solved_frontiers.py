@@ -20,7 +20,7 @@ from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.switching import SwitchCost, switch_aware_plan
-from perseus_ds.frontier.waiting import rest_mhz, with_waiting
+from perseus_ds.frontier.waiting import rest_clock_mhz, with_waiting
 
 __all__ = ["SolvedFrontiers", "times_along"]
 
@@ -93,8 +93,8 @@ class SolvedFrontiers:
 
     def _point(self, which: GroupCondition, t_s: float) -> FrequencyPlan:
         frontier = self.frontiers[which]
-        resting_mhz = self._rest_mhz(frontier.problem)
-        return _for_ranks(with_waiting(frontier.problem, self._plan(frontier, float(t_s)), resting_mhz), resting_mhz)
+        rest_mhz = self._rest_mhz(frontier.problem)
+        return _for_ranks(with_waiting(frontier.problem, self._plan(frontier, float(t_s)), rest_mhz), rest_mhz)
 
     def beyond(self, which: GroupCondition) -> tuple[FrequencyPlan, ...]:
         """Return plans with less power than the one at T* has, by increasing time.
@@ -104,13 +104,13 @@ class SolvedFrontiers:
         """
         frontier = self.frontiers[which]
         problem = frontier.problem
-        resting_mhz = self._rest_mhz(problem)
-        slowest = with_waiting(problem, self._plan(frontier, frontier.t_star_s), resting_mhz)
-        plans = plans_beyond(problem, slowest, self.jitter_s, self.spares_switches)
-        return tuple(_for_ranks(plan, resting_mhz) for plan in plans)
+        rest_mhz = self._rest_mhz(problem)
+        slowest = with_waiting(problem, self._plan(frontier, frontier.t_star_s), rest_mhz)
+        plans = plans_beyond(problem, slowest, self.jitter_s, self.spares_switches, rest_mhz)
+        return tuple(_for_ranks(plan, rest_mhz) for plan in plans)
 
     def _rest_mhz(self, problem: Problem) -> int:
-        return 0 if self.spares_switches else rest_mhz(problem.profile)
+        return 0 if self.spares_switches else rest_clock_mhz(problem.profile)
 
     def _plan(self, frontier: Frontier, t_s: float) -> Plan:
         """Return the plan for an iteration time, with few switches where these cost anything."""
@@ -123,7 +123,7 @@ class SolvedFrontiers:
         return evaluate_late(frontier.problem, frequency_mhz, self.jitter_s, plan.lower_bound_j)
 
 
-def _for_ranks(plan: Plan, resting_mhz: int) -> FrequencyPlan:
+def _for_ranks(plan: Plan, rest_mhz: int) -> FrequencyPlan:
     """Return a plan as the ranks need it."""
     clocks: list[dict] = [{} for _ in range(1 + max(one.stage for one in plan.frequency_mhz))]
     for one, mhz in plan.frequency_mhz.items():
@@ -136,7 +136,7 @@ def _for_ranks(plan: Plan, resting_mhz: int) -> FrequencyPlan:
         plan.switches,
         plan.switch_jitter_s,
         plan.deviation_s,
-        resting_mhz,
+        rest_mhz,
     )
 
 

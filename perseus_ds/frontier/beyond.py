@@ -19,7 +19,7 @@ from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.objectives import average_power_w
 from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
-from perseus_ds.frontier.waiting import rest_mhz, with_waiting
+from perseus_ds.frontier.waiting import with_waiting
 
 __all__ = ["plans_beyond", "uniform_caps"]
 
@@ -32,14 +32,17 @@ _PLANS = 12
 _STEP = 0.005  # plans that draw less than this share below the one before are not worth a place
 
 
-def plans_beyond(problem: Problem, fastest: Plan, jitter_s: float = 0.0, caps_only: bool = False) -> list[Plan]:
+def plans_beyond(
+    problem: Problem, fastest: Plan, jitter_s: float = 0.0, caps_only: bool = False, rest_mhz: int = 0
+) -> list[Plan]:
     """Return plans with less power than a plan has, by increasing time and falling power, down to the least possible.
 
     Args:
         problem: The pipeline's.
         fastest: The plan at T*; its energy includes all waiting.
         jitter_s: Standard deviation of a clock from the begin of its instruction.
-        caps_only: All instructions of a plan run at one clock, where that is measured, and no GPU rests: switches cost.
+        caps_only: All instructions of a plan run at one clock, where that is measured: switches cost.
+        rest_mhz: The clock to rest at; 0: no rest.
 
     Returns:
         At most 12; energies include all waiting.
@@ -49,14 +52,13 @@ def plans_beyond(problem: Problem, fastest: Plan, jitter_s: float = 0.0, caps_on
     if not caps_only:
         for clocks_mhz in _path_plans(problem):
             candidates += [clocks_mhz, *(np.minimum(clocks_mhz, cap) for cap in caps)]
-    resting_mhz = 0 if caps_only else rest_mhz(problem.profile)
-    plans = [_evaluated(problem, clocks_mhz, 0.0, resting_mhz) for clocks_mhz in np.unique(candidates, axis=0)]
+    plans = [_evaluated(problem, clocks_mhz, 0.0, rest_mhz) for clocks_mhz in np.unique(candidates, axis=0)]
     found = _falling(plans, fastest)
     if len(found) > _PLANS:
         powers_w = np.array([average_power_w(plan) for plan in found])
         wanted_w = np.linspace(powers_w[0], powers_w[-1], _PLANS)
         found = [found[index] for index in sorted({int(np.argmin(abs(powers_w - one))) for one in wanted_w})]
-    late = [_evaluated(problem, plan.clocks_of(problem.dag.instructions), jitter_s, resting_mhz) for plan in found]
+    late = [_evaluated(problem, plan.clocks_of(problem.dag.instructions), jitter_s, rest_mhz) for plan in found]
     return _falling(late, fastest)
 
 
@@ -65,8 +67,8 @@ def uniform_caps(problem: Problem) -> list[Plan]:
     return [_evaluated(problem, clocks_mhz, 0.0) for clocks_mhz in _caps(problem, every=True)]
 
 
-def _evaluated(problem: Problem, clocks_mhz: IntArray, jitter_s: float, resting_mhz: int = 0) -> Plan:
-    return with_waiting(problem, evaluate_late(problem, clocks_mhz, jitter_s), resting_mhz)
+def _evaluated(problem: Problem, clocks_mhz: IntArray, jitter_s: float, rest_mhz: int = 0) -> Plan:
+    return with_waiting(problem, evaluate_late(problem, clocks_mhz, jitter_s), rest_mhz)
 
 
 def _falling(plans: Sequence[Plan], fastest: Plan) -> list[Plan]:

@@ -8,14 +8,14 @@ from perseus_ds.frontier.plan import Plan, instruction_points
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.profiling.table import Profile
 
-__all__ = ["rest_mhz", "rests_until_s", "waiting_beyond_j", "with_waiting"]
+__all__ = ["rest_clock_mhz", "rests_until_s", "waiting_beyond_j", "with_waiting"]
 
 _LEAST_W = 5.0  # that a rest at the lowest clock saves
 _UNCERTAIN = 0.1  # of a wait: it may be that much shorter than the last ones
 _LEAST_LATENCIES = 2.0  # of a rest
 
 
-def rest_mhz(profile: Profile) -> int:
+def rest_clock_mhz(profile: Profile) -> int:
     """Return the clock to rest at: the lowest one profiled; 0 where waiting costs as much at every clock."""
     clocks_mhz = {point.frequency_mhz for curve in profile.curves.values() for point in curve}
     lowest_mhz = min(clocks_mhz)
@@ -37,7 +37,7 @@ def rests_until_s(wait_s: float, latency_s: float) -> float:
     return until_s if until_s > _LEAST_LATENCIES * latency_s else 0.0
 
 
-def waiting_beyond_j(problem: Problem, plan: Plan, resting_mhz: int = 0) -> float:
+def waiting_beyond_j(problem: Problem, plan: Plan, rest_mhz: int = 0) -> float:
     """Return the energy of a plan's waiting less what blocking power makes of it.
 
     The solver counts every wait at one power, so that its problem stays linear. A clock is asked for so that it comes
@@ -48,7 +48,7 @@ def waiting_beyond_j(problem: Problem, plan: Plan, resting_mhz: int = 0) -> floa
     Args:
         problem: What is planned; its profile says how the power of waiting follows the clock.
         plan: A plan of it.
-        resting_mhz: The clock to rest at; 0: no rest.
+        rest_mhz: The clock to rest at; 0: no rest.
     """
     profile = problem.profile
     slope = profile.waiting_slope_w_per_mhz
@@ -64,10 +64,10 @@ def waiting_beyond_j(problem: Problem, plan: Plan, resting_mhz: int = 0) -> floa
         around_s = plan.time_s - ends_s[-1] + starts_s[order[0]]
         beyond_mhz = clocks_mhz[order] - profile.waiting_mhz
         beyond_j += slope * float(between_s @ beyond_mhz[:-1] + around_s * beyond_mhz[0])
-        if resting_mhz:
+        if rest_mhz:
             first_mhz = int(clocks_mhz[order[0]])
-            rested_s = rests_until_s(float(starts_s[order[0]]), _latency_s(profile, first_mhz, resting_mhz))
-            beyond_j -= slope * rested_s * (first_mhz - resting_mhz)
+            rested_s = rests_until_s(float(starts_s[order[0]]), _latency_s(profile, first_mhz, rest_mhz))
+            beyond_j -= slope * rested_s * (first_mhz - rest_mhz)
     return problem.gpus_per_stage * beyond_j
 
 
@@ -76,7 +76,7 @@ def _latency_s(profile: Profile, *clocks_mhz: int) -> float:
     return max(profile.switch_latency_s.get(mhz, 0.0) for mhz in clocks_mhz)
 
 
-def with_waiting(problem: Problem, plan: Plan, resting_mhz: int = 0) -> Plan:
+def with_waiting(problem: Problem, plan: Plan, rest_mhz: int = 0) -> Plan:
     """Return a plan whose energy and bound include that energy."""
-    waiting_j = waiting_beyond_j(problem, plan, resting_mhz)
+    waiting_j = waiting_beyond_j(problem, plan, rest_mhz)
     return replace(plan, energy_j=plan.energy_j + waiting_j, lower_bound_j=plan.lower_bound_j + waiting_j)

@@ -104,7 +104,8 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
         return [Span(iteration.begin_s, iteration.end_s, None, excluded=True)]
     spans: list[Span] = []
     if iteration.rest is not None:
-        spans.append(Span(iteration.rest.asked_s, iteration.rest.asked_s, None, iteration.rest.mhz))
+        asked_s, rest_mhz = iteration.rest
+        spans.append(Span(asked_s, asked_s, None, rest_mhz, asked_s))
     index = 0
     for timed in iteration.operations:
         kind = timed.operation.kind
@@ -131,9 +132,7 @@ def changes(spans: Sequence[Span], latency_s: float) -> list[Change]:
     for span in spans:
         if not span.frequency_mhz:
             continue
-        if span.key is None:
-            found.append(Change(span.begin_s, span.begin_s + latency_s, span.frequency_mhz))
-        elif span.frequency_mhz != asked_mhz or span.asked_s > -inf:
+        if span.frequency_mhz != asked_mhz or span.asked_s > -inf:
             asked_s = span.asked_s if span.asked_s > -inf else free_s
             found.append(Change(asked_s, asked_s + latency_s, span.frequency_mhz))
         asked_mhz, free_s = span.frequency_mhz, span.end_s

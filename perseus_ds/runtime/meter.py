@@ -81,9 +81,9 @@ class RankMeter:
         """
         self._training = (number, begin_s)
         known_s = self.measurements.expected_begins_s(clocks)
-        rests_until_s = self._rests_until_s(clocks, known_s[0]) if known_s and clocks.rest_mhz else 0.0
-        self.switches = clocks.switches + (_OF_A_REST if rests_until_s else 0)
-        self._recorder.iteration_begin(clocks, number, known_s or planned_begins_s(), rests_until_s)
+        until_s = self._rests_until_s(clocks, known_s[0]) if known_s and clocks.rest_mhz else 0.0
+        self.switches = clocks.switches + (_OF_A_REST if until_s else 0)
+        self._recorder.iteration_begin(clocks, number, known_s or planned_begins_s(), until_s)
 
     def _rests_until_s(self, clocks: IterationClocks, wait_s: float) -> float:
         """Return when to ask for the first clock, from the iteration's begin; 0: no rest."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from made_up_job import PROFILE, traces
 
 from perseus_ds.coordination.solved_frontiers import SolvedFrontiers, times_along
-from perseus_ds.frontier import Problem, solve
+from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.switching import SwitchCost
@@ -19,17 +19,20 @@ from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.profiling.table import Profile
 
 FRONTIER = solve(Problem(dag_from_traces(traces()), PROFILE, 60.0))
+SLOPING = solve(replace(FRONTIER.problem, profile=replace(PROFILE, waiting_slope_w_per_mhz=0.1, waiting_mhz=1000.0)))
 T_MIN_S, T_STAR_S = FRONTIER.t_min_s, FRONTIER.t_star_s
 BUSY_S = 1.3 * T_MIN_S  # here plans switch often
 HEALTHY, SLOW = (0, (1.0, 1.0)), (0, (1.0, 1.3))
 
 
-def draft(times_s: dict, cost: SwitchCost | None = None, spares_switches: bool = False) -> SolvedFrontiers:
-    return SolvedFrontiers(dict.fromkeys(times_s, FRONTIER), times_s, cost or SwitchCost(), spares_switches)
+def draft(
+    times_s: dict, cost: SwitchCost | None = None, spares_switches: bool = False, frontier: Frontier = FRONTIER
+) -> SolvedFrontiers:
+    return SolvedFrontiers(dict.fromkeys(times_s, frontier), times_s, cost or SwitchCost(), spares_switches)
 
 
-def only_plan(t_s: float, cost: SwitchCost | None = None, spares_switches: bool = False):
-    one = draft({HEALTHY: (t_s,)}, cost, spares_switches)
+def only_plan(t_s: float, cost: SwitchCost | None = None, spares_switches: bool = False, frontier: Frontier = FRONTIER):
+    one = draft({HEALTHY: (t_s,)}, cost, spares_switches, frontier)
     ((plan,),) = one.plans([one.discretize_shard(0, 1)]).values()
     return plan
 
@@ -66,14 +69,10 @@ def test_plans_come_back_by_frontier_in_the_order_of_their_times():
 
 
 def test_what_waiting_takes_beyond_blocking_power_counts_in_the_plan_and_in_its_bound():
-    profile = replace(PROFILE, waiting_slope_w_per_mhz=0.1, waiting_mhz=1000.0)
-    sloping = solve(Problem(FRONTIER.problem.dag, profile, 60.0))
-    one = SolvedFrontiers({HEALTHY: sloping}, {HEALTHY: (T_MIN_S,)}, SwitchCost(), False)
-    ((plan,),) = one.plans([one.discretize_shard(0, 1)]).values()
-    flat = sloping.plan(T_MIN_S)
+    plan, flat = only_plan(T_MIN_S, frontier=SLOPING), SLOPING.plan(T_MIN_S)
     assert plan.rest_mhz == min(point.frequency_mhz for point in next(iter(PROFILE.curves.values())))
-    beyond_j = waiting_beyond_j(sloping.problem, flat, plan.rest_mhz)
-    assert 0 < beyond_j < waiting_beyond_j(sloping.problem, flat)
+    beyond_j = waiting_beyond_j(SLOPING.problem, flat, plan.rest_mhz)
+    assert 0 < beyond_j < waiting_beyond_j(SLOPING.problem, flat)
     assert plan.energy_j == pytest.approx(flat.energy_j + beyond_j)
     assert plan.lower_bound_j == pytest.approx(flat.lower_bound_j + beyond_j)
 
@@ -113,11 +112,7 @@ def test_who_spares_switches_gets_few_even_when_they_do_not_show():
 
 
 def test_who_spares_switches_does_not_rest():
-    profile = replace(PROFILE, waiting_slope_w_per_mhz=0.1, waiting_mhz=1000.0)
-    sloping = solve(Problem(FRONTIER.problem.dag, profile, 60.0))
-    one = SolvedFrontiers({HEALTHY: sloping}, {HEALTHY: (T_MIN_S,)}, SwitchCost(max_switches=2), True)
-    ((plan,),) = one.plans([one.discretize_shard(0, 1)]).values()
-    assert plan.rest_mhz == 0
+    assert only_plan(T_MIN_S, SwitchCost(max_switches=2), spares_switches=True, frontier=SLOPING).rest_mhz == 0
 
 
 def test_highest_clocks_that_are_not_the_fastest_still_make_a_plan_without_switches():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.frontier import Problem, evaluate
-from perseus_ds.frontier.waiting import rest_mhz, rests_until_s, waiting_beyond_j, with_waiting
+from perseus_ds.frontier.waiting import rest_clock_mhz, rests_until_s, waiting_beyond_j, with_waiting
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.schedules import schedule_dag
 from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile
@@ -46,9 +46,9 @@ def test_a_gpu_waits_at_the_clock_before_until_the_next_one_comes() -> None:
 
 
 def test_a_rest_pays_where_waiting_costs_less_at_the_lowest_clock() -> None:
-    assert rest_mhz(PROFILE) == 0
-    assert rest_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.01)) == 0  # 4 W are not worth it
-    assert rest_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.1)) == 1000
+    assert rest_clock_mhz(PROFILE) == 0
+    assert rest_clock_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.01)) == 0  # 4 W are not worth it
+    assert rest_clock_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.1)) == 1000
 
 
 def test_the_clock_after_a_rest_comes_well_ahead_and_a_short_wait_has_none() -> None:

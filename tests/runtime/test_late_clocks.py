@@ -90,11 +90,11 @@ def test_what_is_not_known_changes_nothing():
     assert times_at_clock(iteration(), lambda mhz: 0.0, lambda operation, mhz: 1.0) == []
 
 
-@pytest.mark.parametrize(("asked_s", "first_s"), [(1.0, 1.0), (1.8, 1.0)])
-def test_a_clock_that_comes_back_late_from_a_rest_makes_the_first_instruction_longer(asked_s, first_s):
+@pytest.mark.parametrize("asked_s", [1.0, 1.8])
+def test_a_clock_that_comes_back_late_from_a_rest_makes_the_first_instruction_longer(asked_s):
     # At 1.8 s it comes when the first instruction has begun: 0.3 s at half the speed.
     late_s = max(0.0, asked_s + LATENCY_S - 1.7)
     one = iteration((1.7, 2.7 + late_s / 2, 1400), (2.7 + late_s / 2, 4.7, 700), r0=asked_s, r1=2.5 + late_s / 2)
     rested = replace(one, rest=Rest(BEGIN_S, 700))
-    assert times_s(rested)[0] == pytest.approx(first_s)
+    assert times_s(rested)[0] == pytest.approx(1.0)
     assert share_at_clock(rested, lambda mhz: LATENCY_S) == pytest.approx(1.0 - late_s / (1.0 + late_s / 2) / 2)
