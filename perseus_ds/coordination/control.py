@@ -1,8 +1,8 @@
 """The control file: orders of operators and power managers to a running job.
 
 ``run_dir/control`` holds one order per line, such as ``objective power=12kW`` or ``straggler PIPELINE SLOWDOWN``. An
-order holds as long as its line stays, or to the time after ``until``; a name may follow ``by``. A separate thread reads
-the file: a hanging file system must not delay the training.
+order holds as long as its line stays, or to the time after ``until``; a name may follow ``by``. A change counts once
+two readings agree. A separate thread reads the file: a hanging file system must not delay the training.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["CONTROL_FILE", "ControlFile", "control_line", "parse_control", "pars
 CONTROL_FILE = "control"
 """Its name in the run directory."""
 
-_PERIOD_S = 0.5
+_PERIOD_S = 0.25
 
 Wanted = dict[tuple[str, int], Order]
 """The order in force by what it is about."""
@@ -62,7 +62,7 @@ class ControlFile:
         self._closed.set()
 
     def _watch(self) -> None:
-        seen = refused = ""
+        seen = before = refused = ""
         while not self._closed.wait(_PERIOD_S):
             try:
                 text, refused = read_text(self._path, guarded=True), ""
@@ -73,6 +73,8 @@ class ControlFile:
                 if why != refused:
                     log.warning("%s", user_message("control-refused", file=self._path, detail=why))
                 text, refused = seen, why
+            if text != before:  # half written, perhaps: an editor empties a file before it writes
+                before, text = text, seen
             self._wanted, wrong = parse_control(text, self._pipelines, time.time())
             for number, line, why in wrong if text != seen else ():
                 log.warning("%s", user_message("control-line", file=self._path, row=number, value=line, detail=why))

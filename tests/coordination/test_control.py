@@ -117,6 +117,19 @@ def test_a_file_that_cannot_be_read_changes_nothing(file):
     control.close()
 
 
+def test_a_file_that_is_being_written_revokes_nothing(file, monkeypatch):
+    monkeypatch.setattr(module, "_PERIOD_S", 0.1)
+    file.write_text("straggler 0 1.1\n")
+    control = ControlFile(file, pipelines=1)
+    assert told(control) == [(0, 1.1)]
+    for _ in range(6):
+        with file.open("w") as out:
+            assert told(control, wait_s=0.05) == []
+            out.write("straggler 0 1.1\n")
+        assert told(control) == []
+    control.close()
+
+
 def test_a_closed_file_is_watched_no_more(file):
     control = ControlFile(file, pipelines=1)
     control.close()
