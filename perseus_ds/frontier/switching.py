@@ -161,28 +161,37 @@ def _cheapest_path(
     """Return the clocks, as indices, with the least energy, price of time and penalty altogether.
 
     The iteration repeats: from the last instruction to the first there may be a switch too. ``most`` is the most
-    switches; below 0 there is no limit, and they need not be counted.
+    switches; below 0 there is no limit, and they need not be counted. First clocks are tried by what they cost at
+    least, until no other can win.
     """
     count, clocks = row.size, option_s.shape[1]
     counts, layers = int(most >= 0), max(most, 0) + 1
     cost = np.empty((count, clocks))
     for position in range(count):
         cost[position] = option_j[row[position]] + prices[position] * option_s[row[position]]
+    least_from = np.zeros(clocks)  # without the switch back, and with any number of others
+    for position in range(count - 1, -1, -1):
+        least_from = cost[position] + np.minimum(least_from, least_from.min() + penalty_j)
     came = np.empty((count, layers, clocks), dtype=np.int64)
     path, least = np.empty(count, dtype=np.int64), np.inf
-    for first in range(clocks):
-        total = np.full((layers, clocks), np.inf)
+    before, total = np.empty((2, layers, clocks))
+    for first in np.argsort(least_from, kind="mergesort"):
+        if least_from[first] >= least:
+            break
+        total[:] = np.inf
         total[0, first] = cost[0, first]
         for position in range(1, count):
-            before, total = total, np.empty((layers, clocks))
+            before, total = total, before
             for layer in range(layers):
-                switched = before[layer - counts] + penalty_j if layer >= counts else np.full(clocks, np.inf)
-                cheapest = np.argmin(switched)
+                cheapest, switched = 0, np.inf
+                if layer >= counts:
+                    cheapest = np.argmin(before[layer - counts])
+                    switched = before[layer - counts, cheapest] + penalty_j
                 for now in range(clocks):
                     # Where the cheapest is the clock itself, fewer switches are cheaper: another layer has that.
-                    stays = cheapest == now or before[layer, now] <= switched[cheapest]
+                    stays = cheapest == now or before[layer, now] <= switched
                     came[position, layer, now] = now if stays else cheapest
-                    total[layer, now] = (before[layer, now] if stays else switched[cheapest]) + cost[position, now]
+                    total[layer, now] = (before[layer, now] if stays else switched) + cost[position, now]
         for layer in range(layers):
             for last in range(clocks):
                 back = int(last != first)

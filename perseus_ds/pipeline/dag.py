@@ -137,15 +137,10 @@ class PipelineDag:
 
     def longest_path(self, weights: FloatArray) -> list[int]:
         """Return the nodes of one path with the largest sum of weights, shape (nodes,), first to last."""
+        from perseus_ds.pipeline.paths import path_to
+
         ends = self.heads_s(weights) + weights
-        indptr, tails = self.predecessors
-        node = int(np.argmax(ends))
-        path = [node]
-        while indptr[node] < indptr[node + 1]:
-            before = tails[indptr[node] : indptr[node + 1]]
-            node = int(before[np.argmax(ends[before])])
-            path.append(node)
-        return path[::-1]
+        return path_to(int(np.argmax(ends)), self.predecessors, ends)[::-1].tolist()
 
     def to_networkx(self) -> nx.DiGraph:
         """Return a graph whose nodes 0, 1, … carry ``instruction`` or ``label`` and ``duration_s``."""

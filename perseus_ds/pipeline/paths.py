@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.pipeline.csr import Csr
 
-__all__ = ["longest_from", "longest_to"]
+__all__ = ["longest_from", "longest_to", "path_to"]
 
 
 @njit(cache=True, nogil=True)
@@ -48,3 +48,22 @@ def longest_from(order: NDArray[np.int64], successors: Csr, times: NDArray[np.fl
             rest = max(rest, rests[head] + times[head])
         rests[node] = rest
     return rests
+
+
+@njit(cache=True, nogil=True)
+def path_to(last: int, predecessors: Csr, ends: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the nodes of the longest path to a node, last to first.
+
+    Args:
+        last: The node.
+        predecessors: Of each node.
+        ends: Earliest end of each node.
+    """
+    path, size = np.empty(ends.size, dtype=np.int64), 1
+    path[0] = last
+    while predecessors.indptr[last] < predecessors.indptr[last + 1]:
+        before = predecessors.members[predecessors.indptr[last] : predecessors.indptr[last + 1]]
+        last = before[np.argmax(ends[before])]
+        path[size] = last
+        size += 1
+    return path[:size]
