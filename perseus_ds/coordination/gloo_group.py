@@ -29,8 +29,9 @@ class GroupClosed(Exception):
 class GlooGroup:
     """A gloo group unknown to the training: not even ``destroy_process_group`` touches it.
 
-    The group polls for its calls and never waits within gloo: a thread inside gloo at the interpreter's end would
-    abort the process. Only ``release`` destroys the group, because that would wait for a hanging call.
+    A thread that comes back from torch at the interpreter's end would abort the process. So the group polls for its
+    calls and never waits within gloo, and once it is closed it uses torch no more. Only ``release`` destroys it,
+    because that would wait for a hanging call.
 
     Args:
         ranks: Its members.
@@ -89,6 +90,7 @@ class GlooGroup:
 
     def all_gather(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return all members' tensors, shape (size, *tensor.shape)."""
+        self._check()
         received = [torch.empty_like(tensor) for _ in range(self.size)]
         self._make(lambda: self._group.allgather([received], [tensor]))
         return torch.stack(received)
@@ -100,6 +102,7 @@ class GlooGroup:
 
     def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return all members' tensors on the first one, an empty list on the others."""
+        self._check()
         received = [torch.empty_like(tensor) for _ in range(self.size)] if self.index == 0 else []
         self._make(lambda: self._group.gather([received] if received else [], [tensor], _GATHER_ON_FIRST))
         return received
@@ -110,7 +113,9 @@ class GlooGroup:
         Raises:
             PerseusError: What arrived is not what was sent.
         """
-        data = torch.frombuffer(bytearray(pack(value)), dtype=torch.uint8)
+        packed = bytearray(pack(value))
+        self._check()
+        data = torch.frombuffer(packed, dtype=torch.uint8)
         sizes = self.all_gather(torch.tensor([data.numel()])).flatten().tolist()
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: data.numel()] = data
@@ -126,14 +131,19 @@ class GlooGroup:
             PerseusError: What arrived is not what was sent.
         """
         data = pack(value) if self.index == 0 else b""
+        self._check()
         size = int(self.broadcast(torch.tensor([len(data)])).item())
         buffer = torch.frombuffer(bytearray(data or bytes(size)), dtype=torch.uint8)
         return unpack(bytes(self.broadcast(buffer).numpy()))
 
-    def _make(self, begin: Callable[[], Any]) -> None:
-        """Make a call, unless the members may be at different ones by now: gloo would abort the process."""
+    def _check(self) -> None:
+        """Go on, unless the members may be at different calls by now: gloo would abort the process."""
         if self._failed or self._closed.is_set():
             raise GroupClosed
+
+    def _make(self, begin: Callable[[], Any]) -> None:
+        """Make a call."""
+        self._check()
         self._failed = True
         self._work = begin()
         self._finish()

@@ -29,6 +29,7 @@ class Comeback:
         self._make_executor = make_executor
         self._meetings = 0
         self._rejoin: Rejoin | None = None
+        self._latest: Rejoin | None = None  # it may still release what the old buses hold
 
     @property
     def under_way(self) -> bool:
@@ -53,6 +54,7 @@ class Comeback:
             self.call_off(cause)
             return False
         self._rejoin = Rejoin(self._terms, bus, core, self._meetings + 1, iteration, patience_s)
+        self._latest = self._rejoin
         return True
 
     def call_off(self, cause: str) -> None:
@@ -76,5 +78,5 @@ class Comeback:
 
     def close(self) -> None:
         """Try no more."""
-        if self._rejoin is not None:
-            self._rejoin.close()
+        if self._latest is not None:
+            self._latest.close()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rank_threads import on_ranks
 
+from perseus_ds.coordination import gloo_group as module
 from perseus_ds.coordination.gloo_group import GlooGroup, GroupClosed
 from perseus_ds.messages import PerseusError
 
@@ -55,6 +56,23 @@ def test_values_of_any_size_come_through(groups, values):
         return groups[rank].gather_object(values[rank]), groups[rank].broadcast_object(values[rank])
 
     assert on_ranks(SIZE, call) == [(values if rank == 0 else None, values[0]) for rank in range(SIZE)]
+
+
+def test_a_closed_group_uses_torch_no_more(monkeypatch):
+    """A thread that comes back from torch at the interpreter's end aborts the process."""
+    closed, tensor = threading.Event(), torch.zeros(1)
+    (group,) = connected(1, closed=closed)
+    closed.set()
+    monkeypatch.setattr(module, "torch", None)
+    for call, argument in (
+        (group.gather_object, 1),
+        (group.broadcast_object, 1),
+        (group.all_gather, tensor),
+        (group.broadcast, tensor),
+        (group.gather, tensor),
+    ):
+        with pytest.raises(GroupClosed):
+            call(argument)
 
 
 def test_what_is_damaged_on_its_way_is_noticed(monkeypatch):
