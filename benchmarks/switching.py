@@ -1,6 +1,6 @@
 """Plans for clocks that jitter, on the GPT-3 175B profiles: how late they come, and what that costs.
 
-    python benchmarks/switching.py [--microbatches 12 24 48 96] [--latencies 0.01 0.03 0.1] [--points 25]
+    python benchmarks/switching.py [--microbatches 12 24 48 96] [--latencies 0.01 0.03 0.1] [--stall 0] [--points 25]
 
 A clock is asked for ahead by its latency; what is left is a jitter of a tenth of that. Every plan along the frontier is
 simulated with draws of its own. Each row has the worst of them, beside the ordinary plans' worst with the same jitter,
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,7 @@ def simulated(problem: Problem, plan: Plan, late_s: NDArray[np.float64]) -> tupl
         new = np.minimum(1.0 - old, np.maximum(0.0, -late_s[:, after[node]]) / own_s)
         busy_s = old * old_s + new * new_s + (1 - old - new) * own_s
         busy_j += old * old_j + new * new_j + (1 - old - new) * own_j - problem.stage_power_w[key.stage] * busy_s
-        ends[node] = start_s + busy_s
+        ends[node] = start_s + busy_s + (problem.profile.request_stall_s if mhz[1] != mhz[2] else 0.0)
     time_s = float(ends.max(axis=0).mean())
     return time_s, problem.energy_j(float(busy_j.mean()), time_s)
 
@@ -100,6 +101,7 @@ def main() -> None:
     parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
     parser.add_argument("--microbatches", nargs="+", type=int, default=[12, 24, 48, 96])
     parser.add_argument("--latencies", nargs="+", type=float, default=[0.01, 0.03, 0.1])
+    parser.add_argument("--stall", type=float, default=0.0, help="seconds for which each request lets a GPU stand still")
     parser.add_argument("--points", type=int, default=25)
     arguments = parser.parse_args()
     table = Table(title="Simulated; the worst along the frontier: time over T, energy over the bound at T")
@@ -108,7 +110,7 @@ def main() -> None:
         table.add_column(name, justify="right")
     for gpu in arguments.gpus:
         file, blocking_power_w = GPUS[gpu]
-        profile = read_profile(PROFILES / file)
+        profile = replace(read_profile(PROFILES / file), request_stall_s=arguments.stall)
         for microbatches in arguments.microbatches:
             dag = schedule_dag("1f1b", profile.stages, microbatches)
             frontier = solve(Problem(dag, profile, blocking_power_w))
