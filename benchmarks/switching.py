@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
     parser.add_argument("--microbatches", nargs="+", type=int, default=[12, 24, 48, 96])
     parser.add_argument("--latencies", nargs="+", type=float, default=[0.01, 0.03, 0.1])
-    parser.add_argument("--stall", type=float, default=0.0, help="seconds for which each request lets a GPU stand still")
+    parser.add_argument("--stall", type=float, default=0.0, help="seconds that a request lets a GPU stand still")
     parser.add_argument("--points", type=int, default=25)
     arguments = parser.parse_args()
     table = Table(title="Simulated; the worst along the frontier: time over T, energy over the bound at T")
