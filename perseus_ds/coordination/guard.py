@@ -1,13 +1,16 @@
 """The throughput guard: Perseus must not slow the training down.
 
 If iterations take longer than planned, the guard steps towards the highest clocks. At the highest clocks it learns
-whether Perseus was the cause. If not, the time measured there becomes the new reference and the plan returns.
+whether Perseus was the cause. If not, the time measured there becomes the new reference and the plan returns. Refreshed
+baselines say so before it steps: GPUs at their power limit get slower as they get warm, with and without Perseus.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from statistics import median
+
+from perseus_ds.coordination.refresh import MEASURED
 
 __all__ = ["CAUTION_STEPS", "ThroughputGuard", "cautious_mhz"]
 
@@ -36,6 +39,8 @@ class ThroughputGuard:
     def __init__(self, max_slowdown: float) -> None:
         self._max_slowdown = max_slowdown
         self._recent: deque[float] = deque(maxlen=_WINDOW)
+        self._planned_s = 0.0  # of these
+        self._baseline: deque[float] = deque(maxlen=MEASURED)
         self._skip = 0
         self._slow_s = 0.0
         self._calm = 0
@@ -69,6 +74,7 @@ class ThroughputGuard:
             self._skip -= 1
             return False
         self._recent.append(time_s)
+        self._planned_s = planned_s
         self._calm += 1
         if len(self._recent) < _WINDOW:
             return False
@@ -83,6 +89,21 @@ class ThroughputGuard:
             self._move(self.step - 1)
             return True
         return False
+
+    def hear_baseline(self, time_s: float, fastest_s: float) -> None:
+        """Process an iteration at the default clocks among the plan's.
+
+        What slows these down is no fault of the plan. A pace slower than known counts only as far as the plan was late,
+        too: something else may have delayed these few iterations.
+
+        Args:
+            time_s: Its duration.
+            fastest_s: Duration predicted at the highest clock.
+        """
+        self._baseline.append(time_s)
+        if len(self._baseline) == MEASURED and self._recent:
+            late = median(self._recent) / self._planned_s
+            self.inflation = max(1.0, min(median(self._baseline) / fastest_s, max(self.inflation, late)))
 
     def _allowed_s(self, planned_s: float, deviation_s: float) -> float:
         return self._max_slowdown * planned_s * self.inflation + _SURE * deviation_s

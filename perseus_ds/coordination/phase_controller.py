@@ -169,7 +169,7 @@ class PhaseController:
             self._obey(order, iteration)
         while self.version < round_result.version:
             self._adopt(self._held.popleft(), iteration)
-        if self.table is not None and not self._refresh.covers(round_result.iteration):
+        if self.table is not None:
             self._react(round_result, self.table, iteration)
 
     def _advance(self, iteration: int) -> None:
@@ -255,7 +255,7 @@ class PhaseController:
 
     def _react(self, round_result: RoundResult, table: PlanTable, iteration: int) -> None:
         """Respond to stragglers, a drift, and an iteration time above the plan's."""
-        heard = self._selector.hear(round_result, table)
+        heard = self._selector.hear(round_result, table, self._refresh.covers(round_result.iteration))
         if heard.condition:
             self._answer_stragglers(table, round_result.iteration, iteration)
             self._choose(table, iteration)

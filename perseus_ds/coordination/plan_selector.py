@@ -173,14 +173,19 @@ class PlanSelector:
         """The next iteration has no plan: its time does not count against one."""
         self._guard.restart()
 
-    def hear(self, round_result: RoundResult, table: PlanTable) -> Heard:
+    def hear(self, round_result: RoundResult, table: PlanTable, refreshes: bool = False) -> Heard:
         """Process a round.
 
         Args:
             round_result: The round.
             table: The current table.
+            refreshes: Whether the iteration refreshed the baseline: it tells what the default clocks take by now, and
+                nothing about the plan.
         """
         if round_result.iteration < self._since:
+            return Heard()
+        if refreshes:
+            self._guard.hear_baseline(round_result.iteration_time_s, table.max_time_s)
             return Heard()
         self._power.hear(round_result)
         condition = self._tracker.update(round_result.slowdowns, round_result.throttled, round_result.ceilings_mhz)

@@ -54,9 +54,11 @@ def frontier_chart(data: RunData, others: Mapping[str, Plan]) -> str:
     marks: list[tuple[str, float, float, str]] = [
         (title, plan.time_s, plan.energy_j, "other") for title, plan in others.items()
     ]
-    for name, style in (("baseline", "baseline"), ("measured", "measured"), ("predicted", "chosen")):
+    for name in ("baseline", "measured"):
         if one := summary[name]:
-            marks.append((name, one["iteration_time_s"], one["energy_j"], style))
+            marks.append((name, one["iteration_time_s"], one["energy_j"], name))
+    if data.planned:
+        marks.append(("planned", data.planned["time_s"], data.planned["energy_j"], "chosen"))
     times = [p["time_s"] for p in plans] + [mark[1] for mark in marks]
     energies = [p["lower_bound_j"] for p in plans] + [p["energy_j"] for p in plans] + [mark[2] for mark in marks]
     chart = Chart(

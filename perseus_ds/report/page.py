@@ -123,7 +123,7 @@ def _comparison(data: RunData) -> str:
     heads = "".join(f'<th class="number">{name}</th>' for name in (*_COLUMNS, "measured over predicted"))
     return (
         "<h2>Before and after</h2><p>Medians over steady iterations. Energies are those of one data-parallel pipeline. "
-        "The baseline ran in this job, at the clocks that the GPUs have without Perseus.</p>"
+        "The baseline ran in this job, at the clocks that GPUs have without Perseus; the prediction ages with it.</p>"
         f'<div class="wide"><table><tr><th></th>{heads}</tr>{"".join(rows)}</table></div>'
     )
 
@@ -155,14 +155,14 @@ def _frontier(data: RunData) -> str:
         gap = planned["energy_j"] / planned["lower_bound_j"] - 1.0
         text += f" The chosen plan uses at most {100 * gap:.3f} % more than the least possible."
     shown = (
-        ("chosen", "chosen plan, as predicted", summary["predicted"]),
+        ("chosen", "chosen plan, as predicted when it was made", planned),
         ("measured", "measured", summary["measured"]),
         ("baseline", "baseline, measured", summary["baseline"]),
         ("other", ", ".join(others) + " on the same profile and DAG", others),
     )
     legend = legend_html((colour, title) for colour, title, there in shown if there)
     parts = [text, "</p>", figure_html(frontier_chart(data, others), legend)]
-    if others and summary["predicted"]:
+    if others:
         parts.append(_planner_table(data, others))
     if data.problem is not None and data.plan is not None:
         parts += ["<h3>Energy against clock switches</h3>", _switches(data.problem, data.plan)]

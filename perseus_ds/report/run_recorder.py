@@ -181,8 +181,8 @@ class RunRecorder:
         self._counter_lag_s = table.counter_lag_s
         self._table, self._microbatches, self._cautious = table, table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
-        base, self._stats.predicted = table.groups[0].base, Measurement(*table.predicted(plans))
-        self._stats.predicted_saving = 1.0 - self._stats.predicted.energy_j / table.max_energy_j
+        base = table.groups[0].base
+        self._stats.plan(Measurement(*table.predicted(plans)), table.max_energy_j)
         self.directory.write_json("plan.json", plans[0].to_json())
         self._event("plans", event.iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
 

@@ -66,15 +66,15 @@ class RunStats:
 
     Attributes:
         stragglers: All so far.
-        predicted: Prediction of the current plan without stragglers.
         earlier_baseline: The baseline, if not measured as such: an earlier run's, or this one's scaled to changed
             work.
     """
 
     stragglers: StragglerRecords = field(default_factory=StragglerRecords)
-    predicted: Measurement | None = None
-    predicted_saving: float | None = None
     earlier_baseline: Measurement | None = None
+    _predicted: Measurement | None = None
+    _predicted_saving: float | None = None
+    _planned_beside: Measurement | None = None  # the baseline when the plan was made
     _rows: dict[int, _Iteration] = field(default_factory=dict)
     _compared: deque[frozenset[int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
     _forgotten_late_switches: float = 0.0
@@ -185,6 +185,26 @@ class RunStats:
         """The recent baseline of this run, or of the earlier run that it resumes; None before both."""
         return self.earlier_baseline or self.typical(Phase.BASELINE)
 
+    def plan(self, predicted: Measurement, highest_j: float) -> None:
+        """Take the prediction of a new plan without stragglers.
+
+        Args:
+            predicted: Its time and energy.
+            highest_j: Energy predicted at the highest clock.
+        """
+        self._predicted, self._planned_beside = predicted, self.baseline
+        self._predicted_saving = 1.0 - predicted.energy_j / highest_j
+
+    def _predicted_now(self, baseline: Measurement | None) -> Measurement | None:
+        """Return the prediction, changed as the baseline has changed since the plan was made: GPUs get warm."""
+        planned, then = self._predicted, self._planned_beside
+        if planned is None or then is None or baseline is None:
+            return planned
+        return Measurement(
+            planned.iteration_time_s * baseline.iteration_time_s / then.iteration_time_s,
+            planned.energy_j * baseline.energy_j / then.energy_j,
+        )
+
     def replanned(self, time_ratio: float, energy_ratio: float) -> None:
         """The work per iteration has changed: scale the baseline, and count only iterations from now on.
 
@@ -228,6 +248,7 @@ class RunStats:
             **about: Entries that are not measured: simulated, framework, stages, ….
         """
         baseline, measured = self.baseline, self.typical(Phase.ENFORCING)
+        predicted = self._predicted_now(baseline)
         enforced = [row for row in self._rows.values() if row.phase is Phase.ENFORCING and row.time_s is not None]
         shares = [row.share_at_clock for row in enforced if not math.isnan(row.share_at_clock)]
         saving = slowdown = None
@@ -237,9 +258,9 @@ class RunStats:
         return {
             **about,
             "baseline": baseline and baseline.to_json(),
-            "predicted": self.predicted and self.predicted.to_json(),
+            "predicted": predicted and predicted.to_json(),
             "measured": measured and measured.to_json(),
-            "predicted_saving": self.predicted_saving,
+            "predicted_saving": self._predicted_saving,
             "saving": saving,
             "slowdown": slowdown,
             "profiling_iterations": self.count(Phase.PROFILING),

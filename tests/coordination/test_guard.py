@@ -74,6 +74,40 @@ def test_when_perseus_is_not_the_cause_the_plan_returns_and_stays(guard):
     assert guard.inflation == pytest.approx(1.10)
 
 
+def refresh(guard, time_s):
+    for _ in range(5):  # the clocks settle in the first one
+        guard.hear_baseline(time_s, FASTEST_S)
+
+
+def test_a_plan_that_gets_slower_as_the_baseline_does_is_left_alone(guard):
+    """GPUs get warm at their power limit, and hold lower clocks, with and without Perseus."""
+    seen = []
+    for warmed in (0.0, 0.01, 0.02, 0.03):
+        seen += run(guard, lambda caution, i, late=1.01 + warmed: late, 100)
+        refresh(guard, 1.01 + warmed)
+    assert set(seen) == {0.0}
+    assert guard.inflation == pytest.approx(1.04)
+
+
+def test_a_plan_that_is_late_while_the_baseline_is_not_is_not_kept(guard):
+    run(guard, lambda caution, i: 1.015, 100)
+    refresh(guard, 1.0)
+    assert max(run(guard, lambda caution, i: 1.03, 30)) > 0.0
+
+
+def test_a_delay_of_the_baseline_alone_excuses_no_plan(guard):
+    run(guard, lambda caution, i: 1.0, 100)
+    refresh(guard, 1.3)
+    assert max(run(guard, lambda caution, i: 1.03, 30)) > 0.0
+
+
+def test_a_pace_that_comes_back_is_asked_for_again(guard):
+    run(guard, lambda caution, i: 1.015, 100)
+    guard.inflation = 1.2
+    refresh(guard, 1.01)
+    assert guard.inflation == pytest.approx(1.01)
+
+
 def changes(guard, time_of_caution, iterations):
     """Return at which iterations the caution is another one."""
     seen = run(guard, time_of_caution, iterations)

@@ -1,10 +1,11 @@
 """The decision core, by histories: the baseline is refreshed among the plan's iterations."""
 
 import pytest
-from histories import SHORT, Job, phases
+from histories import SHORT, T_MIN_S, Job, phases
 from made_up_plans import MICROBATCHES
 
 from perseus_ds.coordination.events import (
+    GuardStepped,
     IterationBegan,
     PhaseEntered,
     StragglerChanged,
@@ -43,6 +44,17 @@ def test_what_a_refresh_measures_says_nothing_about_the_plan():
         job.runs(1, slow={(0, 0): 1.5})  # at clocks that the profile does not know
     job.runs(5)
     assert job.events(StragglerChanged) == []
+
+
+@pytest.mark.parametrize(("baseline", "disturbed"), [(1.03, False), (1.0, True)])
+def test_what_a_refresh_takes_is_no_fault_of_the_plan(baseline, disturbed):
+    job = Job(**SHORT, baseline_every=16, max_slowdown=1.02).enforces()
+    first, planned_s = job.iteration - 1, max(plan.time_s for plan in job.decisions[-1].plans)
+    job.runs(15, time_s=1.015 * planned_s)
+    job.runs(5, time_s=baseline * T_MIN_S)
+    job.runs(12, time_s=1.03 * planned_s)
+    assert refreshed(job) == [*range(first + 16, first + 21)]
+    assert bool(job.events(GuardStepped)) == disturbed
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def training_waits_for_file(module) -> None:
 
     @functools.wraps(train_step)
     def run(*args, **kwargs):
-        deadline_s = time.monotonic() + (3.0 if next(steps) >= 20 else 0.0)
+        deadline_s = time.monotonic() + (10.0 if next(steps) >= 20 else 0.0)
         while not awaited.exists() and time.monotonic() < deadline_s:
             time.sleep(0.1)
         return train_step(*args, **kwargs)

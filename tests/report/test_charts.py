@@ -67,18 +67,18 @@ def test_the_frontier_has_its_bound_its_plans_and_what_was_measured(plan):
     ]
     figures = {
         "baseline": {"iteration_time_s": 2.0, "energy_j": 100.0},
-        "predicted": {"iteration_time_s": 2.0, "energy_j": 92.0},
         "measured": {"iteration_time_s": 2.1, "energy_j": 93.0},
     }
     other = replace(plan, time_s=2.0, energy_j=96.0)
-    chart = frontier_chart(run_data(frontier={"frontier": plans}, summary=figures), {"EnvPipe": other})
+    given = run_data(frontier={"frontier": plans}, planned={"time_s": 2.0, "energy_j": 92.0}, summary=figures)
+    chart = frontier_chart(given, {"EnvPipe": other})
     drawing = Drawing(chart)
     extent = [(2.0, 70.0), (4.0, 100.0)]
     assert drawing.lines("bound") == [[near((one["time_s"], one["lower_bound_j"]), extent) for one in plans]]
     assert drawing.dots("plan") == [near((one["time_s"], one["energy_j"]), extent) for one in plans]
-    for name, style in (("baseline", "baseline"), ("measured", "measured"), ("predicted", "chosen")):
-        figure = figures[name]
-        assert drawing.dots(f"mark {style}") == [near((figure["iteration_time_s"], figure["energy_j"]), extent)]
+    for name, figure in figures.items():
+        assert drawing.dots(f"mark {name}") == [near((figure["iteration_time_s"], figure["energy_j"]), extent)]
+    assert drawing.dots("mark chosen") == [near((2.0, 92.0), extent)]
     assert drawing.dots("mark other") == [near((2.0, 96.0), extent)]
     assert drawing.texts("note") == ["baseline", "EnvPipe"]
     assert drawing.tips("circle", "mark measured") == ["measured: 2.1000 s, 93.0 J"]

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from perseus_ds.coordination.phases import Phase
-from perseus_ds.report.run_stats import RunStats
+from perseus_ds.report.run_stats import Measurement, RunStats
 
 
 def test_a_training_of_weeks_neither_fills_the_memory_nor_gets_slower():
@@ -104,6 +104,17 @@ def test_from_the_second_refresh_on_the_saving_is_one_against_now(weeks):
     counted = [row for row in weeks.stats.series() if row["steady"]]
     assert sum(row["phase"] == "baseline" for row in counted) == 2 * 4
     assert sum(row["phase"] == "enforcing" for row in counted) == 2 * 16
+
+
+def test_the_prediction_changes_as_the_baseline_has_since_the_plan_was_made(weeks):
+    weeks.stats.plan(Measurement(1.02, 870.0), highest_j=1000.0)
+    weeks.run(Phase.ENFORCING, 20, 1.02, 900.0).refreshes(1, energy_j=1100.0, plan_j=950.0, time_s=1.06)
+    assert weeks.stats.summary()["predicted"]["iteration_time_s"] == 1.02, "one refresh alone does not count"
+    weeks.refreshes(1, energy_j=1100.0, plan_j=950.0, time_s=1.06)
+    summary = weeks.stats.summary()
+    assert summary["predicted"]["iteration_time_s"] == pytest.approx(1.05 * 1.02)
+    assert summary["predicted"]["energy_j"] == pytest.approx(1.1 * 870.0)
+    assert summary["predicted_saving"] == pytest.approx(0.13)
 
 
 def test_gpus_that_get_warm_beside_a_refresh_make_no_saving(weeks):
