@@ -1,15 +1,18 @@
 """Which clock instructions really ran at, and which clocks a GPU cannot hold.
 
-A locked clock is a ceiling that the power limit can break, for a while or for good. What ran lower than asked belongs
-to the clock that it ran at. The driver then names a reason; without one, a lower clock is one on its way.
+A locked clock is a ceiling that the power limit can break, for a while or for good. What ran lower than asked drew the
+power of the clock that it ran at. The driver then names a reason; without one, a lower clock is one on its way.
 What iterations at the highest clock settle at is the highest that can be sustained.
+
+Times are another matter: an instruction may begin at the clock asked for and end far below it, as the GPU has waited
+before. So times count only where a clock was held, and those of the highest clock are what the limit makes of them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from statistics import median, median_low
@@ -18,7 +21,7 @@ from typing import NamedTuple
 from perseus_ds.profiling.spans import Segment
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["Reading", "at_achieved_clocks", "at_read_clocks", "sustained_clocks"]
+__all__ = ["Reading", "at_achieved_clocks", "at_read_clocks", "at_the_limit", "held_alone", "sustained_clocks"]
 
 _LOWER_MHZ = 8
 _OFTEN = 0.2
@@ -112,6 +115,36 @@ def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Map
             ran[one.what].append(one.clock_mhz)
     settled = {key: int(median_low(clocks)) for key, clocks in ran.items()}
     return {key: mhz for key, mhz in settled.items() if mhz < highest_mhz}
+
+
+def held_alone(did: Sequence[Segment], achieved: Sequence[Segment]) -> list[Segment]:
+    """Return what the GPU did, ``whole`` only where it ran at the clock asked for.
+
+    Args:
+        did: What the GPU did, with the clocks asked for.
+        achieved: The same with the clocks that it ran at.
+    """
+    return [
+        replace(one, whole=one.whole and ran.clock_mhz == one.clock_mhz) for one, ran in zip(did, achieved, strict=True)
+    ]
+
+
+def at_the_limit(did: Sequence[Segment], sustained: Collection[CurveKey]) -> list[Segment]:
+    """Return the instructions at the highest clock, of curves that cannot hold it.
+
+    Args:
+        did: What the GPU did, with the clocks asked for. Whole iterations at the highest clock count: those at its end,
+            when the GPU is warm, or else those at its begin.
+        sustained: The curves.
+    """
+    highest_mhz = max((one.clock_mhz for one in did), default=0)
+    found: list[Segment] = []
+    for part in (did[::-1], did):
+        steady = takewhile(lambda one: one.clock_mhz == highest_mhz, part)
+        here = [one for one in steady if one.whole and one.what in sustained]
+        known = {one.what for one in found}
+        found += [one for one in here if one.what not in known]
+    return found
 
 
 def _readings(did: Sequence[Segment], readings: Sequence[Reading]) -> list[float | None]:

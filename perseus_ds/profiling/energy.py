@@ -6,15 +6,16 @@ the recorder's times of the work, and the clock keeper's readings of the counter
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import hypot, nan
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import hypot, inf, nan, sqrt
 from statistics import fmean
 
 import numpy as np
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, sustained_clocks
+from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, at_the_limit, held_alone, sustained_clocks
 from perseus_ds.profiling.arrivals import arrivals, without_stalls
 from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.powers import TooLittleSeen, counter_reader, fit_powers
@@ -24,9 +25,12 @@ from perseus_ds.profiling.sizes import microbatch_sizes
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments, settled_durations
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
+from perseus_ds.profiling.visits import Settled, undisturbed_s
 from perseus_ds.profiling.window import SampledWindow
 
 __all__ = ["Attribution", "attribute"]
+
+_DELAYED = 1.5  # times the usual duration at the power limit: something else delayed such an instruction
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Attribution:
         waiting_mhz: The mean clock while waiting.
         verdict: What the residuals say of the fit.
         request_stall_s: For how long the GPU stands still for each clock request; None: too few requests tell.
+        asked_mhz: The clock to ask for where a curve's first point is to be had: the highest, which the power limit
+            lets nothing hold. Curves that are not limited have none.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
@@ -56,6 +62,7 @@ class Attribution:
     waiting_mhz: float = 0.0
     verdict: Verdict = BELIEVED
     request_stall_s: float | None = None
+    asked_mhz: Mapping[CurveKey, int] = field(default_factory=dict)
 
     @property
     def blocking_power_w(self) -> float:
@@ -131,7 +138,7 @@ def attribute(
     asked = segments(spans, changed)
     achieved = at_achieved_clocks(asked, readings)
     sizes = microbatch_sizes(achieved)
-    points, instances = instruction_times(settled_durations(achieved, sizes))
+    points, instances = instruction_times(settled_durations(held_alone(asked, achieved), sizes))
     if sizes:
         spans = [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
     sustained = sustained_clocks(asked, achieved)
@@ -145,11 +152,11 @@ def attribute(
         states, powers = fit_powers(did, counter_reader(did, samples, excluded, doubtful), window, guess)
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
-    # Without its stalls an instruction may have run at another clock than it first seemed: that clock has no power.
-    held = {(key, mhz) for key, mhz in states if mhz <= sustained.get(key, mhz)}
-    curves = {key: tuple(p for p in row if (key, p.frequency_mhz) in held) for key, row in points.items()}
+    limited = _by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
+    tops = {key: _mean_time(sustained[key], some) for key, some in limited.items() if (key, sustained[key]) in states}
+    instances.update({(key, top.frequency_mhz): len(limited[key]) for key, top in tops.items()})
     found = Attribution(
-        {key: row for key, row in curves.items() if row},
+        _curves(points, sustained, tops, states),
         instances,
         powers.period_s,
         powers.window,
@@ -159,5 +166,38 @@ def attribute(
         powers.waiting_mhz,
         powers.verdict,
         request_stall_s(spans, changed, points),
+        {key: limited[key][0].mhz for key in tops},
     )
     return found.with_power(powers.fit)
+
+
+def _curves(
+    points: Mapping[CurveKey, Sequence[ProfilePoint]],
+    sustained: Mapping[CurveKey, int],
+    tops: Mapping[CurveKey, ProfilePoint],
+    states: Collection[tuple[CurveKey, int]],
+) -> dict[CurveKey, tuple[ProfilePoint, ...]]:
+    """Return the points of clocks that can be held and have a power; above them what the power limit makes of more."""
+    found = {}
+    for key in sorted({*points, *tops}):
+        most_mhz = tops[key].frequency_mhz - 1 if key in tops else sustained.get(key, inf)
+        # Without its stalls an instruction may have run at another clock than it first seemed: that clock has no power.
+        held = [p for p in points.get(key, ()) if p.frequency_mhz <= most_mhz and (key, p.frequency_mhz) in states]
+        if row := ([tops[key]] if key in tops else []) + held:
+            found[key] = tuple(row)
+    return found
+
+
+def _by_curve(settled: Iterable[Settled]) -> dict[CurveKey, list[Settled]]:
+    found = defaultdict[CurveKey, list[Settled]](list)
+    for one in settled:
+        found[one.key].append(one)
+    return dict(found)
+
+
+def _mean_time(mhz: int, limited: Sequence[Settled]) -> ProfilePoint:
+    """Return the mean time at the power limit: what a GPU did before decides how long it holds which clock."""
+    usual_s = undisturbed_s([one.seconds for one in limited])
+    durations_s = np.array([one.seconds for one in limited if one.seconds <= _DELAYED * usual_s])
+    half_width_s = CONFIDENCE * float(durations_s.std()) / sqrt(len(durations_s))
+    return ProfilePoint(mhz, float(durations_s.mean()), 0.0, half_width_s)

@@ -47,8 +47,9 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
     for pipeline, attribution in measured:
         for key, points in attribution.curves.items():
             shards[key, pipeline] += 1
-            for point in points:
-                per_pipeline[key, pipeline][point.frequency_mhz].append(point)
+            for number, point in enumerate(points):
+                asked_mhz = attribution.asked_mhz.get(key) if number == 0 else None
+                per_pipeline[key, pipeline][asked_mhz or point.frequency_mhz].append(point)
     replicas: dict[CurveKey, dict[int, list[ProfilePoint]]] = defaultdict(lambda: defaultdict(list))
     for (key, pipeline), by_clock in per_pipeline.items():
         for mhz, points in by_clock.items():

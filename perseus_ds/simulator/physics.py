@@ -16,6 +16,7 @@ from perseus_ds.simulator.state import MAX_PENDING, GpuDynamic
 __all__ = [
     "Curve",
     "advance",
+    "clock_without_limit",
     "draw",
     "effective_clock",
     "finish_time_s",
@@ -45,7 +46,12 @@ def start(gpu: GpuDynamic, spec: GpuSpec, now_s: float) -> None:
 
 def effective_clock(gpu: GpuDynamic) -> int:
     """Return the index of the current clock: a lock is a request, limits are ceilings."""
-    return max(gpu.clock, gpu.ceiling, gpu.thermal_ceiling)
+    return max(clock_without_limit(gpu), gpu.ceiling)
+
+
+def clock_without_limit(gpu: GpuDynamic) -> int:
+    """Return the same as if power were not limited: the clock asked for, unless the GPU is hot."""
+    return max(gpu.clock, gpu.thermal_ceiling)
 
 
 def warmth(gpu: GpuDynamic, spec: GpuSpec) -> float:
@@ -77,7 +83,7 @@ def advance(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve], until_s: fl
     """
     while gpu.time_s < until_s:
         power_w, rate = draw(gpu, spec, curves)
-        if rate and effective_clock(gpu) != gpu.begin_clock:
+        if rate and clock_without_limit(gpu) != gpu.begin_clock:
             gpu.begin_clock = -1
         next_s = min(until_s, gpu.meter_s, gpu.tick_s)
         if gpu.pending_count:

@@ -14,7 +14,7 @@ from pathlib import Path
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.simulator.nature import CONSTANTS, GpuSpec
-from perseus_ds.simulator.physics import Curve, advance, effective_clock, stop_work, warmth
+from perseus_ds.simulator.physics import Curve, advance, clock_without_limit, effective_clock, stop_work, warmth
 from perseus_ds.simulator.state import (
     MAX_ITEMS,
     MAX_ITERATIONS,
@@ -209,7 +209,7 @@ class Moment:
         """Begin an item."""
         if item.kind == Item.WORK:
             gpu.curve, gpu.remaining, gpu.factor, gpu.working = item.curve, item.size, item.factor, 1
-            gpu.begin_s, gpu.begin_j, gpu.begin_clock = gpu.time_s, gpu.energy_j, effective_clock(gpu)
+            gpu.begin_s, gpu.begin_j, gpu.begin_clock = gpu.time_s, gpu.energy_j, clock_without_limit(gpu)
             return
         if item.kind == Item.POST:
             channel = gpu.channels[item.channel]

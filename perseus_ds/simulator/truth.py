@@ -35,8 +35,8 @@ class Truth:
     Attributes:
         index: Its number in the directory: by pipeline, then stage, then tensor rank.
         begins: Of each iteration.
-        instructions: Count, mean time in s and mean energy in J of a cold GPU, by curve and clock in MHz that they
-            ran at.
+        instructions: Count, mean time in s and mean energy in J of a cold GPU, by curve and clock in MHz: the one
+            asked for, or that a hot GPU is held at. At the power limit they are what it makes of the clock asked for.
         host_ahead: Largest lead of the host in the latest few hundred instructions.
     """
 

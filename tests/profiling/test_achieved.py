@@ -1,7 +1,16 @@
 """Clocks that a GPU could not hold."""
 
+from dataclasses import replace
+
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, at_read_clocks, sustained_clocks
+from perseus_ds.profiling.achieved import (
+    Reading,
+    at_achieved_clocks,
+    at_read_clocks,
+    at_the_limit,
+    held_alone,
+    sustained_clocks,
+)
 from perseus_ds.profiling.spans import Between, Segment
 from perseus_ds.profiling.table import CurveKey
 
@@ -76,6 +85,26 @@ def test_a_short_block_may_hold_a_clock_that_whole_iterations_cannot() -> None:
     achieved = at_achieved_clocks(did, read(did[:24], forward=1755, backward=1755) + cool)
 
     assert sustained_clocks(did, achieved) == {FORWARD: 1755, BACKWARD: 1755}
+
+
+def test_times_count_only_where_the_clock_was_held() -> None:
+    did = iteration(0.0, 1980) + iteration(10.0, 1755) + iteration(20.0, 1500)
+
+    held = held_alone(did, at_achieved_clocks(did, read(did, backward=1760)))
+
+    assert {(one.what, one.clock_mhz) for one in did} - {(one.what, one.clock_mhz) for one in held if one.whole} == {
+        (BACKWARD, 1980)
+    }
+    assert [replace(one, whole=True) for one in held] == did
+
+
+def test_what_the_limit_makes_of_the_highest_clock_is_told_by_whole_iterations_at_it_when_warm() -> None:
+    cold, block, warm = iteration(0.0, 1980), iteration(20.0, 1980, count=3), iteration(40.0, 1980)
+    did = [*cold, *iteration(10.0, 1500), *block, *iteration(30.0, 1755)]
+
+    assert at_the_limit(did, {BACKWARD}) == [one for one in cold if one.what is BACKWARD]
+    assert at_the_limit([*did, *warm], {BACKWARD}) == [one for one in reversed(warm) if one.what is BACKWARD]
+    assert at_the_limit(did, set()) == []
 
 
 def test_without_readings_all_is_as_asked() -> None:

@@ -134,6 +134,25 @@ def test_one_straggling_pipeline_among_three_does_not_count(
         assert [p[:3] for p in points] == [p[:3] for p in one.curves[key]]
 
 
+def test_what_the_power_limit_makes_of_the_highest_clock_is_to_be_asked_for_there(
+    measured: tuple[TruePipeline, list[Attribution]],
+) -> None:
+    """One GPU settles at 1,395 MHz, its replica at 1,365: both ran like that because 1,410 MHz were asked for."""
+    _, attributions = measured
+
+    def limited(one: Attribution, to_mhz: int) -> Attribution:
+        curves = {key: tuple(p for p in points if p.frequency_mhz <= to_mhz) for key, points in one.curves.items()}
+        return replace(one, curves=curves, asked_mhz=dict.fromkeys(curves, 1410))
+
+    ranks = [(pipeline, limited(one, mhz)) for pipeline, mhz in ((0, 1395), (1, 1365)) for one in attributions]
+    profile, _ = merge_profiles(ranks)
+
+    for key, points in profile.curves.items():
+        tops_s = [one.curves[key][0].time_s for _, one in ranks if key in one.curves]
+        assert points[0][:2] == (1410, pytest.approx(np.mean(tops_s)))
+        assert points[1].frequency_mhz == 1380, "1,395 MHz of themselves are no clock that was tried"
+
+
 def test_a_clock_that_one_tensor_parallel_rank_lacks_is_left_out(
     measured: tuple[TruePipeline, list[Attribution]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

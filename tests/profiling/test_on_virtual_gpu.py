@@ -11,6 +11,7 @@ from perseus_ds.config import ProfilingConfig
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.merge import merge_profiles
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, read_profile
@@ -24,19 +25,33 @@ CURVES = {
     if key.stage == 0
 }
 CLOCKS = [point.frequency_mhz for point in CURVES[CurveKey(0, Kind.FORWARD)]]
+FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
+ORDER = [FORWARD] * 3 + [FORWARD, BACKWARD] * 5 + [BACKWARD] * 3
 LATENCY_S, POLL_S = 0.010, 0.005
+COUNTER = {"counter_period_s": 0.1, "sampling_duty": 0.25, "noise": 0.01}
 BASELINE = 8
 
 
 class Training:
-    """One stage's training on a virtual GPU, in virtual time."""
+    """One stage's training on a virtual GPU, in virtual time.
 
-    def __init__(self, state: Path, **nature: float) -> None:
+    Args:
+        state: The GPU's file.
+        scale: Of all instructions' times and energies.
+        **nature: Of the GPU.
+    """
+
+    def __init__(self, state: Path, scale: float = 1.0, **nature: float) -> None:
         self.now_s = time.monotonic()
         create_gpu(state, GpuSpec(clocks_mhz=CLOCKS, switch_latency_s=LATENCY_S, seed=7, **nature))
         self.now_s = time.monotonic()
         self.gpu = VirtualGpu(state, now=lambda: self.now_s)
-        self.gpu.load_curves(CURVES)
+        self.gpu.load_curves(
+            {
+                key: [point._replace(time_s=scale * point.time_s, energy_j=scale * point.energy_j) for point in points]
+                for key, points in CURVES.items()
+            }
+        )
         self.rng = np.random.default_rng(0)
         self.spans: list[Span] = []
         self.samples: list[tuple[float, float]] = []
@@ -76,13 +91,11 @@ def profile(state: Path, **nature: float) -> Attribution:
 def sweep(state: Path, **nature: float) -> Training:
     """Run a baseline at the highest clock, then a sweep."""
     training = Training(state, **nature)
-    order = [CurveKey(0, Kind.FORWARD)] * 3 + [CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)] * 5
-    order += [CurveKey(0, Kind.BACKWARD)] * 3
-    swept = Sweep(order, CLOCKS, ProfilingConfig(), LATENCY_S, 0.07)
+    swept = Sweep(ORDER, CLOCKS, ProfilingConfig(), LATENCY_S, 0.07)
     for _ in range(BASELINE):
-        training.iteration(order, (CLOCKS[0],) * len(order))
+        training.iteration(ORDER, (CLOCKS[0],) * len(ORDER))
     while not swept.done:
-        training.iteration(order, swept.next_frequencies())
+        training.iteration(ORDER, swept.next_frequencies())
     assert swept.iterations <= 40
     return training
 
@@ -108,8 +121,7 @@ def test_a_virtual_gpus_energies_are_found(
 
 
 def test_clocks_that_the_power_limit_breaks_leave_the_table(tmp_path: Path) -> None:
-    counter = {"counter_period_s": 0.1, "sampling_duty": 0.25, "noise": 0.01}
-    training = sweep(tmp_path / "gpu", power_limit_w=330.0, power_limit_window_s=0.3, **counter)
+    training = sweep(tmp_path / "gpu", power_limit_w=330.0, power_limit_window_s=0.3, **COUNTER)
     found = attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
     as_asked = attribute(training.spans, training.samples, LATENCY_S)
 
@@ -121,6 +133,24 @@ def test_clocks_that_the_power_limit_breaks_leave_the_table(tmp_path: Path) -> N
     assert np.abs(energies).max() < 0.03
     assert np.sqrt(np.mean(energies**2)) < 0.01
     assert np.abs(errors(as_asked)[0]).max() > 0.02, "what is wrong where nobody looks at the clock"
+
+
+def test_instructions_take_as_long_as_profiled_where_the_power_limit_is_faster_than_they_are(tmp_path: Path) -> None:
+    """They begin at the clock asked for, as the GPU has waited, and end at what the limit leaves them."""
+    limit = {"power_limit_w": 280.0, "power_limit_window_s": 0.005}
+    training = sweep(tmp_path / "gpu", scale=0.25, counter_period_s=0.02, **limit)
+    found = attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
+    profile, _ = merge_profiles([(0, found)])
+
+    assert {key: points[0].frequency_mhz for key, points in profile.curves.items()} == dict.fromkeys(CURVES, CLOCKS[0])
+    for mhz in sorted({point.frequency_mhz for points in profile.curves.values() for point in points}):
+        done = len(training.spans) + len(ORDER)
+        for _ in range(6):
+            training.iteration(ORDER, (mhz,) * len(ORDER))
+        for key, points in profile.curves.items():
+            ran_s = np.mean([span.end_s - span.begin_s for span in training.spans[done:] if span.key == key])
+            for point in points:
+                assert point.frequency_mhz != mhz or point.time_s == pytest.approx(ran_s, rel=0.015), (key, mhz)
 
 
 def errors(found: Attribution) -> tuple[np.ndarray, np.ndarray]:

@@ -71,6 +71,20 @@ def test_an_instruction_counts_at_the_clock_that_it_ran_at(tmp_path):
     assert truth.instructions == {(FORWARD, SLOW): pytest.approx((1, 0.06, 6.0))}
 
 
+def test_an_instruction_at_the_power_limit_counts_at_the_clock_asked_for(tmp_path):
+    job = Pipeline(tmp_path, 1, replace(SPEC, power_limit_w=200.0, power_limit_window_s=0.004))
+    (gpu,), (stream,) = job.gpus, job.streams
+    for _ in range(4):
+        stream.work(FORWARD)
+    job.clock.pass_s(0.5)
+    gpu.power_w()
+    (home,) = tmp_path.iterdir()
+    (truth,) = read_truth(home, [])
+    ((place, (count, time_s, _)),) = truth.instructions.items()
+    assert (place, count) == ((FORWARD, 1400), 4)
+    assert 0.03 < time_s < 0.06, "between the two clocks"
+
+
 def test_nothing_that_decides_can_look_at_the_truth():
     """The report may, and what makes virtual GPUs; nobody who measures, plans or sets clocks."""
     may = ("simulator/", "report/", "commands/report.py", "runtime/simulation.py")
