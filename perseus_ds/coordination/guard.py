@@ -93,8 +93,8 @@ class ThroughputGuard:
     def hear_baseline(self, time_s: float, fastest_s: float) -> None:
         """Process an iteration at the default clocks among the plan's.
 
-        What slows these down is no fault of the plan. A pace slower than known counts only as far as the plan was late,
-        too: something else may have delayed these few iterations.
+        What slows these down is no fault of the plan. Something else may have delayed these few iterations. So a pace
+        slower than known counts at most for as much as the plan was late, and ``max_slowdown`` more.
 
         Args:
             time_s: Its duration.
@@ -102,8 +102,8 @@ class ThroughputGuard:
         """
         self._baseline.append(time_s)
         if len(self._baseline) == MEASURED and self._recent:
-            late = median(self._recent) / self._planned_s
-            self.inflation = max(1.0, min(median(self._baseline) / fastest_s, max(self.inflation, late)))
+            most = max(self.inflation, self._max_slowdown * median(self._recent) / self._planned_s)
+            self.inflation = max(1.0, min(median(self._baseline) / fastest_s, most))
 
     def _allowed_s(self, planned_s: float, deviation_s: float) -> float:
         return self._max_slowdown * planned_s * self.inflation + _SURE * deviation_s
