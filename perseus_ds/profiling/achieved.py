@@ -103,17 +103,14 @@ def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Map
     """Return the highest clock that can be held, of each curve that cannot hold the highest.
 
     Args:
-        did: What the GPU did, with the clocks asked for. It begins with iterations at the highest clock: what they
-            settle at counts, as cooler blocks of a sweep hold a clock that a whole iteration cannot.
-        achieved: The same with the clocks that it ran at.
+        did: What the GPU did, with the clocks asked for.
+        achieved: The same with the clocks that it ran at. Whole iterations at the highest clock count, as cooler blocks
+            of a sweep hold a clock that these cannot: those at its end, when the GPU is warm, or else at its begin.
     """
     highest_mhz = max((one.clock_mhz for one in did), default=0)
-    steady = len(list(takewhile(lambda one: one.clock_mhz == highest_mhz, did)))
-    ran: dict[CurveKey, list[int]] = defaultdict(list)
-    for one in achieved[:steady]:
-        if isinstance(one.what, CurveKey):
-            ran[one.what].append(one.clock_mhz)
-    settled = {key: int(median_low(clocks)) for key, clocks in ran.items()}
+    settled = {
+        key: int(median_low(achieved[index].clock_mhz for index in where)) for key, where in _at_highest(did).items()
+    }
     return {key: mhz for key, mhz in settled.items() if mhz < highest_mhz}
 
 
@@ -133,17 +130,22 @@ def at_the_limit(did: Sequence[Segment], sustained: Collection[CurveKey]) -> lis
     """Return the instructions at the highest clock, of curves that cannot hold it.
 
     Args:
-        did: What the GPU did, with the clocks asked for. Whole iterations at the highest clock count: those at its end,
-            when the GPU is warm, or else those at its begin.
-        sustained: The curves.
+        did: What the GPU did, with the clocks asked for.
+        sustained: The curves; those of ``sustained_clocks``, which has been told by the same instructions.
     """
+    return [did[index] for key, where in _at_highest(did).items() if key in sustained for index in where]
+
+
+def _at_highest(did: Sequence[Segment]) -> dict[CurveKey, list[int]]:
+    """Return where the instructions of whole iterations at the highest clock are; see ``sustained_clocks``."""
     highest_mhz = max((one.clock_mhz for one in did), default=0)
-    found: list[Segment] = []
-    for part in (did[::-1], did):
-        steady = takewhile(lambda one: one.clock_mhz == highest_mhz, part)
-        here = [one for one in steady if one.whole and one.what in sustained]
-        known = {one.what for one in found}
-        found += [one for one in here if one.what not in known]
+    found: dict[CurveKey, list[int]] = {}
+    for order in (range(len(did)), range(len(did) - 1, -1, -1)):
+        here = defaultdict[CurveKey, list[int]](list)
+        for index in takewhile(lambda index: did[index].clock_mhz == highest_mhz, order):
+            if isinstance(key := did[index].what, CurveKey):
+                here[key].append(index)
+        found |= {key: where for key, where in here.items() if key not in found or len(where) >= _FEW}
     return found
 
 

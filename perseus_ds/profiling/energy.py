@@ -177,14 +177,19 @@ def _curves(
     tops: Mapping[CurveKey, ProfilePoint],
     states: Collection[tuple[CurveKey, int]],
 ) -> dict[CurveKey, tuple[ProfilePoint, ...]]:
-    """Return the points of clocks that can be held and have a power; above them what the power limit makes of more."""
-    found = {}
+    """Return the points of clocks that can be held and have a power; above them what the power limit makes of more.
+
+    A clock that is faster than that was held by a cooler GPU.
+    """
+    found: dict[CurveKey, tuple[ProfilePoint, ...]] = {}
     for key in sorted({*points, *tops}):
-        most_mhz = tops[key].frequency_mhz - 1 if key in tops else sustained.get(key, inf)
+        top = tops.get(key)
         # Without its stalls an instruction may have run at another clock than it first seemed: that clock has no power.
-        held = [p for p in points.get(key, ()) if p.frequency_mhz <= most_mhz and (key, p.frequency_mhz) in states]
-        if row := ([tops[key]] if key in tops else []) + held:
-            found[key] = tuple(row)
+        known = [p for p in points.get(key, ()) if (key, p.frequency_mhz) in states]
+        if top is not None:
+            found[key] = (top, *(p for p in known if p.frequency_mhz < top.frequency_mhz and p.time_s > top.time_s))
+        elif held := tuple(p for p in known if p.frequency_mhz <= sustained.get(key, inf)):
+            found[key] = held
     return found
 
 

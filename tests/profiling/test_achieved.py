@@ -104,6 +104,9 @@ def test_what_the_limit_makes_of_the_highest_clock_is_told_by_whole_iterations_a
 
     assert at_the_limit(did, {BACKWARD}) == [one for one in cold if one.what is BACKWARD]
     assert at_the_limit([*did, *warm], {BACKWARD}) == [one for one in reversed(warm) if one.what is BACKWARD]
+    held = [replace(one, clock_mhz=1755 if one in cold else 1500) for one in (*did, *warm)]
+    assert sustained_clocks(did, held[: len(did)]) == dict.fromkeys((FORWARD, BACKWARD), 1755)
+    assert sustained_clocks([*did, *warm], held) == dict.fromkeys((FORWARD, BACKWARD), 1500)
     assert at_the_limit(did, set()) == []
 
 
