@@ -156,6 +156,22 @@ def test_together_again_nothing_is_left_of_the_old_bus(tmp_path):
         time.sleep(0.1)
 
 
+def test_the_release_of_an_old_bus_ends_with_the_session(tmp_path, monkeypatch):
+    """A thread that the interpreter ends within torch aborts the process."""
+    monkeypatch.setattr(Bus, "release", lambda bus: False)  # a call hangs there for ever
+    pair = Pair(tmp_path)
+    on_ranks(STAGES, lambda rank: pair.lives(rank, 16, pause_at=5 if rank else -1))
+    assert pair.of(0, RanksBack)
+
+    def releasing() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "perseus_ds-rejoin"]
+
+    assert len(releasing()) == STAGES
+    for session in pair.sessions:
+        session.close()
+    assert releasing() == []
+
+
 def test_an_error_of_one_rank_pauses_both_and_its_measurements_begin_anew(tmp_path):
     pair = Pair(tmp_path)
     meters = [session._meter for session in pair.sessions]
