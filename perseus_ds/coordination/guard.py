@@ -34,6 +34,7 @@ class ThroughputGuard:
         step: Index into ``CAUTION_STEPS``.
         inflation: Measured over predicted iteration time at the highest clock, at least 1: the effect of everything
             outside the pipeline model.
+        wants_baseline: Whether the plan has become half as late as allowed since the baseline was refreshed.
     """
 
     def __init__(self, max_slowdown: float) -> None:
@@ -41,22 +42,33 @@ class ThroughputGuard:
         self._recent: deque[float] = deque(maxlen=_WINDOW)
         self._planned_s = 0.0  # of these
         self._baseline: deque[float] = deque(maxlen=MEASURED)
+        self._pace = 1.0  # of the plan when the baseline was refreshed, over the planned one
         self._skip = 0
         self._slow_s = 0.0
         self._calm = 0
         self._calm_needed = _CALM
         self.step = 0
         self.inflation = 1.0
+        self.wants_baseline = False
 
     @property
     def caution(self) -> float:
         """The current position between the planned (0) and the highest clock (1)."""
         return CAUTION_STEPS[self.step]
 
+    def adopt(self, inflation: float) -> None:
+        """Watch other plans.
+
+        Args:
+            inflation: Iteration time of the baseline over that predicted at the highest clock.
+        """
+        self.step, self.inflation, self._pace = 0, max(1.0, inflation), 1.0
+
     def restart(self) -> None:
         """The work has changed: ignore the times so far."""
         self._recent.clear()
         self._skip = _SETTLING
+        self.wants_baseline = False
 
     def watch(self, time_s: float, planned_s: float, fastest_s: float, deviation_s: float = 0.0) -> bool:
         """Process an iteration without a straggler.
@@ -81,6 +93,8 @@ class ThroughputGuard:
         typical_s = median(self._recent)
         if self.step == len(CAUTION_STEPS) - 1:
             return self._judge(typical_s, planned_s, fastest_s, deviation_s)
+        known_s = planned_s * max(self._pace, self.inflation)
+        self.wants_baseline = typical_s > (1.0 + self._max_slowdown) / 2.0 * known_s + _SURE * deviation_s
         if typical_s > self._allowed_s(planned_s, deviation_s):
             self._slow_s = max(self._slow_s, typical_s) if self.step else typical_s
             self._move(self.step + 1)
@@ -102,7 +116,8 @@ class ThroughputGuard:
         """
         self._baseline.append(time_s)
         if len(self._baseline) == MEASURED and self._recent:
-            most = max(self.inflation, self._max_slowdown * median(self._recent) / self._planned_s)
+            self._pace, self.wants_baseline = median(self._recent) / self._planned_s, False
+            most = max(self.inflation, self._max_slowdown * self._pace)
             self.inflation = max(1.0, min(median(self._baseline) / fastest_s, most))
 
     def _allowed_s(self, planned_s: float, deviation_s: float) -> float:

@@ -36,11 +36,13 @@ class Heard:
         condition: A stage has become slow, or normal again.
         drift: Per stage, the lasting factor on the profile's times; None: the profile fits.
         caution: The throughput guard has taken a step.
+        late: The plan gets late: the baseline should be refreshed, to tell whether the plan is the cause.
     """
 
     condition: bool = False
     drift: np.ndarray | None = None
     caution: bool = False
+    late: bool = False
 
 
 class PlanSelector:
@@ -106,8 +108,7 @@ class PlanSelector:
         self._since = iteration
         self._tracker.restart()
         self._drift.restart()
-        self._guard.step = 0
-        self._guard.inflation = max(1.0, table.baseline_s / table.max_time_s)
+        self._guard.adopt(table.baseline_s / table.max_time_s)
         self._target = None
         self._asked_s = []
         self._power.restart()
@@ -198,7 +199,7 @@ class PlanSelector:
         elif self._slowest is not None:
             timed_s = self._slowest.time_s, table.max_time_s, self._slowest.deviation_s
             caution = self._guard.watch(round_result.iteration_time_s, *timed_s)
-        return Heard(condition, drift, caution)
+        return Heard(condition, drift, caution, self._guard.wants_baseline)
 
     def choose(self, table: PlanTable) -> bool:
         """Look up the plan of every pipeline; return True if a change is news.

@@ -1,7 +1,8 @@
 """Refreshes the baseline: every so often, iterations among the plan's run at the default clocks.
 
 In the first iteration of a refresh the clocks settle; the others are measured. The first refreshes come soon: the
-baseline before the plan is of colder GPUs, which draw less. Then each comes twice as late as the one before.
+baseline before the plan is of colder GPUs, which draw less. Then each comes twice as late as the one before. Where the
+plan gets late, one comes up to eight times as soon: it tells whether the plan is the cause.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ MEASURED = 4
 """Iterations that a refresh measures."""
 
 _FIRST = 16  # iterations of a plan before its first refresh
+_SOONER = 8  # times, where the plan gets late
 _QUIET = 8  # of them with nothing but the plan just before a refresh: it is compared with these
 
 
@@ -30,9 +32,13 @@ class BaselineRefresh:
 
     Args:
         every: Most iterations from one refresh to the next; 0: none.
+
+    Attributes:
+        wanted: Whether the plan gets late, so that the next one shall come sooner.
     """
 
     def __init__(self, every: int) -> None:
+        self.wanted = False
         self._every = every
         self._pause = min(_FIRST, every)
         self._counted_from: int | None = None  # the end of the latest refresh, or the first iteration under a plan
@@ -56,7 +62,8 @@ class BaselineRefresh:
         self._counted_from = iteration if self._counted_from is None else self._counted_from
         self._quiet_from = iteration if self._quiet_from is None else self._quiet_from
         quiet = iteration - self._quiet_from
-        if iteration - self._counted_from < self._pause or quiet < min(_QUIET, self._every):
+        pause = self._pause / _SOONER if self.wanted else self._pause
+        if iteration - self._counted_from < pause or quiet < min(_QUIET, self._every):
             return RefreshStep.NONE
         self._settling, self._end = iteration, iteration + 1 + MEASURED
         self._counted_from, self._pause = self._end, min(2 * self._pause, self._every)

@@ -90,7 +90,9 @@ def _slower(one: Timed, expected_s: ExpectedTimes, capped_mhz: int) -> float:
     slower = one.time_s / expected_s[one.key, one.mhz]
     if slower <= 1.0 or not 0 < capped_mhz < one.mhz:
         return slower
-    return max(1.0, one.time_s / time_up_to_s(expected_s, one.key, capped_mhz))
+    lowest_mhz = min(mhz for key, mhz in expected_s if key == one.key)
+    beyond = max(1.0, lowest_mhz / capped_mhz)  # below all profiled clocks, a time grows at most as the clock falls
+    return max(1.0, one.time_s / (beyond * time_up_to_s(expected_s, one.key, capped_mhz)))
 
 
 def time_up_to_s(expected_s: ExpectedTimes, key: CurveKey, mhz: float) -> float:

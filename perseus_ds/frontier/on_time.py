@@ -82,7 +82,7 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
     dearest_w = max(_DEAREST * slope_w, mean_w) / problem.gpus_per_stage
     terms = Terms(limit_s, mean_late_s, min(float(problem.stage_power_w.sum()), frontier.effective_w(t_s)), dearest_w)
     best = _improve(nodes, clock, draws, terms)
-    if best.late or best.held_share > _HELD:
+    if best.held_share > _HELD or (best.late and nodes.stall_s):
         if has_common_clocks(problem):
             best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
         drop_late(nodes, best.clock, draws, terms)

@@ -101,6 +101,21 @@ def test_a_delay_of_the_baseline_alone_excuses_no_plan(guard):
     assert max(run(guard, lambda caution, i: 1.05, 30)) > 0.0
 
 
+def test_it_asks_for_a_baseline_before_it_raises_clocks_and_once_for_each_half_of_what_is_allowed(guard):
+    asked, raised = [], []
+    for iteration in range(400):
+        late = 1.0 + 0.0001 * iteration  # two per cent in 200 iterations
+        guard.watch(late, PLANNED_S, FASTEST_S)
+        raised.append(guard.caution)
+        if guard.wants_baseline:
+            asked.append(iteration)
+            refresh(guard, late)
+            assert not guard.wants_baseline
+    assert max(raised) == 0.0
+    assert 3 <= len(asked) <= 4
+    assert asked[0] > 100
+
+
 def test_a_pace_that_comes_back_is_asked_for_again(guard):
     run(guard, lambda caution, i: 1.015, 100)
     guard.inflation = 1.2

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,15 @@ def test_another_plan_is_compared_as_soon_as_the_first():
 def test_what_is_due_while_something_else_happens_waits_for_it():
     allowed = [True] * 8 + [False] * 12 + [True] * 30
     assert begins(BaselineRefresh(10), allowed) == [28, 43], "after eight iterations that it is compared with"
+
+
+def test_where_the_plan_gets_late_a_refresh_comes_eight_times_as_soon_at_the_most():
+    refresh = BaselineRefresh(1000)
+    steps(refresh, [True] * 600)
+    refresh.wanted = True
+    begun = [at for at in range(600, 1200) if refresh.step(at, allowed=True) is SETTLES]
+    assert begun[0] == 600, "the latest ended long ago"
+    assert np.diff(begun).min() >= 1000 / 8
 
 
 def test_what_happens_during_a_refresh_ends_it():

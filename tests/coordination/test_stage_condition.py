@@ -65,6 +65,15 @@ def test_a_gpu_at_its_power_limit_is_as_it_should_be_down_to_the_clock_that_it_h
     assert health(ran(0.9), EXPECTED_S, held_mhz=0, capped_mhz=1200).slowdown == pytest.approx(0.9)
 
 
+def test_a_gpu_that_the_power_limit_holds_below_all_profiled_clocks_is_as_it_should_be():
+    high = {place: time_s for place, time_s in EXPECTED_S.items() if place[1] >= 1350}
+    plan = ((FORWARD, 1410), (FORWARD, 1350), (BACKWARD, 1410), (BACKWARD, 1350))
+    capped = ran(held_mhz=1200, plan=plan)
+    assert health(capped, high, held_mhz=0).slowdown > 1.1
+    assert health(capped, high, held_mhz=0, capped_mhz=1200) == Health(1.0, 0)
+    assert health(ran(1.3, held_mhz=1200, plan=plan), high, held_mhz=0, capped_mhz=1200).slowdown > 1.25
+
+
 @given(st.sampled_from([mhz for mhz in CLOCKS_MHZ if mhz <= 1350]), st.floats(0.99, 1.01))
 def test_every_ceiling_that_matters_is_found_in_noisy_times(held_mhz, noise):
     found = health(ran(noise, held_mhz), EXPECTED_S, held_mhz)
