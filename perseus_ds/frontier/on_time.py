@@ -50,6 +50,7 @@ _DEAREST = 8.0  # times the frontier's slope, or the mean power: what a second o
 _DRAWS = 32
 _DRAWS_UNEVEN = 128  # where micro-batches differ: whole iterations do
 _HELD = 0.01  # from this share on of the instructions' time at wrong clocks, few switches may be better
+_NEAR = 1.06  # times T_min, up to which it may be for stalls
 # Plans of few switches: the penalty for one, in mean energies of an instruction, and the share of the time beyond the
 # one asked for that they may take: where it is more than all of it, ``hasten`` makes up for the rest.
 _SELDOM = ((0.1, 0.0), (0.1, 0.5), (0.1, 1.0), (0.3, 2.0), (1.0, 1.0))
@@ -82,7 +83,8 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
     dearest_w = max(_DEAREST * slope_w, mean_w) / problem.gpus_per_stage
     terms = Terms(limit_s, mean_late_s, min(float(problem.stage_power_w.sum()), frontier.effective_w(t_s)), dearest_w)
     best = _improve(nodes, clock, draws, terms)
-    if best.held_share > _HELD or (best.late and nodes.stall_s):
+    stalls = best.late and nodes.stall_s > 0.0 and t_s <= _NEAR * frontier.t_min_s
+    if best.held_share > _HELD or stalls:
         if has_common_clocks(problem):
             best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
         drop_late(nodes, best.clock, draws, terms)
