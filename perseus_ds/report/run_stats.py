@@ -21,6 +21,8 @@ _KEPT = 4096
 
 # Refreshed baselines that replace the first one, and the latest of them that count.
 _ENOUGH_REFRESHED, _RECENT = 2, 8
+# The plan's iterations that each is compared with, on either side: a straggler may have begun and not been noticed yet.
+_LEAST_AROUND = 4
 
 _COMPARED = (Phase.BASELINE, Phase.ENFORCING)
 _ENDLESS = (*_COMPARED, Phase.OBSERVING)
@@ -131,7 +133,7 @@ class RunStats:
         before, after = ([n for n in planned if (n < iterations.start) is earlier] for earlier in (True, False))
         # As many on either side: GPUs get warmer all the time.
         around = min(len(before), len(after))
-        if not base or not around:
+        if not base or around < _LEAST_AROUND:
             return None
         compared = [*base, *before[-around:], *after[:around]]
         for number in compared:

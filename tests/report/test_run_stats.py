@@ -145,6 +145,16 @@ def test_a_refresh_that_is_disturbed_or_not_measured_does_not_count(weeks):
     assert weeks.stats.refreshed(range(first, first + 1), alone) is None, "a straggler came just after it"
 
 
+def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks):
+    """It begins with the last iteration of a refresh, and is noticed three iterations later."""
+    weeks.run(Phase.ENFORCING, 10, 1.01, 900.0).run(Phase.BASELINE, 4, 1.0, 1000.0)
+    first = weeks.stats.last_iteration - 3
+    weeks.run(Phase.ENFORCING, 3, 1.4, 1100.0).run(Phase.ENFORCING, 12, 1.4, 1100.0, steady=False)
+    refresh = range(first, first + 4)
+    energies_j = dict.fromkeys(range(first - 9, first), 900.0) | dict.fromkeys(range(first + 4, first + 13), 1100.0)
+    assert weeks.stats.refreshed(refresh, energies_j | dict.fromkeys(refresh, 1000.0)) is None
+
+
 def test_other_work_takes_the_scaled_baseline_until_its_own_has_been_refreshed(weeks):
     weeks.refreshes(3, energy_j=1200.0, plan_j=900.0)
     weeks.stats.replanned(time_ratio=2.0, energy_ratio=2.0)
