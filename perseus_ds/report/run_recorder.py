@@ -193,7 +193,7 @@ class RunRecorder:
             self._event(kind, event.iteration, slowdowns=[*map(described, slowdowns)], **times)
 
     def _straggler_changed(self, event: StragglerChanged) -> None:
-        begun, ended = self._stats.stragglers.changed(event, self._config.straggler.recovery_iterations)
+        begun, ended = self._stats.straggler_changed(event, self._config.straggler.recovery_iterations)
         self._slow = is_slow(sum(event.slowdowns, ()))
         for record in begun:
             self._event("straggler", event.iteration, **record.given())

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
+from perseus_ds.coordination.events import StragglerChanged
 from perseus_ds.coordination.phases import Phase
-from perseus_ds.report.straggler_records import StragglerRecords
+from perseus_ds.report.straggler_records import StragglerRecord, StragglerRecords
 from perseus_ds.report.typical import typical_energies_j
 
 __all__ = ["Measurement", "RunStats"]
@@ -21,8 +22,6 @@ _KEPT = 4096
 
 # Refreshed baselines that replace the first one, and the latest of them that count.
 _ENOUGH_REFRESHED, _RECENT = 2, 8
-# The plan's iterations that each is compared with, on either side: a straggler may have begun and not been noticed yet.
-_LEAST_AROUND = 4
 
 _COMPARED = (Phase.BASELINE, Phase.ENFORCING)
 _ENDLESS = (*_COMPARED, Phase.OBSERVING)
@@ -106,6 +105,19 @@ class RunStats:
             row.time_s, row.switches = time_s, switches
             row.late_switches, row.share_at_clock = late_switches, share_at_clock
 
+    def straggler_changed(
+        self, event: StragglerChanged, recovery_iterations: int
+    ) -> tuple[list[StragglerRecord], list[StragglerRecord]]:
+        """Return the stragglers that have begun, and those that have ended; see ``StragglerRecords.changed``.
+
+        Iterations in which one was slow already, and not noticed yet, are not like the others.
+        """
+        begun, ended = self.stragglers.changed(event, recovery_iterations)
+        onset = min((one.onset_iteration for one in begun), default=math.inf)
+        for number, row in self._rows.items():
+            row.steady = row.steady and number < onset
+        return begun, ended
+
     def energy(self, iteration: int, energy_j: float) -> None:
         """Record an iteration's energy, of one pipeline."""
         if row := self._rows.get(iteration):
@@ -133,7 +145,7 @@ class RunStats:
         before, after = ([n for n in planned if (n < iterations.start) is earlier] for earlier in (True, False))
         # As many on either side: GPUs get warmer all the time.
         around = min(len(before), len(after))
-        if not base or around < _LEAST_AROUND:
+        if not base or not around:
             return None
         compared = [*base, *before[-around:], *after[:around]]
         for number in compared:

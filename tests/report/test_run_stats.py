@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from perseus_ds.coordination.events import StragglerChanged
 from perseus_ds.coordination.phases import Phase
 from perseus_ds.report.run_stats import Measurement, RunStats
 
@@ -146,13 +147,18 @@ def test_a_refresh_that_is_disturbed_or_not_measured_does_not_count(weeks):
 
 
 def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks):
-    """It begins with the last iteration of a refresh, and is noticed three iterations later."""
+    """It begins two iterations after a refresh, and is noticed three iterations later."""
     weeks.run(Phase.ENFORCING, 10, 1.01, 900.0).run(Phase.BASELINE, 4, 1.0, 1000.0)
-    first = weeks.stats.last_iteration - 3
-    weeks.run(Phase.ENFORCING, 3, 1.4, 1100.0).run(Phase.ENFORCING, 12, 1.4, 1100.0, steady=False)
-    refresh = range(first, first + 4)
-    energies_j = dict.fromkeys(range(first - 9, first), 900.0) | dict.fromkeys(range(first + 4, first + 13), 1100.0)
-    assert weeks.stats.refreshed(refresh, energies_j | dict.fromkeys(refresh, 1000.0)) is None
+    refresh = range(weeks.stats.last_iteration - 3, weeks.stats.last_iteration + 1)
+    weeks.run(Phase.ENFORCING, 2, 1.01, 900.0).run(Phase.ENFORCING, 3, 1.4, 1100.0)
+    seen = weeks.stats.last_iteration
+    weeks.stats.straggler_changed(StragglerChanged(seen + 1, seen, ((1.4, 1.0),), ((3, 0),), 1.4), 2)
+    weeks.run(Phase.ENFORCING, 12, 1.4, 1100.0, steady=False)
+    energies_j = dict.fromkeys(range(refresh.start - 9, seen - 2), 900.0) | dict.fromkeys(
+        range(seen - 2, seen + 9), 1100.0
+    )
+    compared = weeks.stats.refreshed(refresh, energies_j | dict.fromkeys(refresh, 1000.0))
+    assert (compared["plan_time_s"], compared["saving"]) == (pytest.approx(1.01), pytest.approx(0.1))
 
 
 def test_other_work_takes_the_scaled_baseline_until_its_own_has_been_refreshed(weeks):
