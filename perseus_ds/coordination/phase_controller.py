@@ -256,7 +256,7 @@ class PhaseController:
     def _react(self, round_result: RoundResult, table: PlanTable, iteration: int) -> None:
         """Respond to stragglers, a drift, and an iteration time above the plan's."""
         heard = self._selector.hear(round_result, table, self._refresh.covers(round_result.iteration))
-        self._refresh.wanted = heard.late
+        self._refresh.wanted = heard.wants_baseline
         if heard.condition:
             self._answer_stragglers(table, round_result.iteration, iteration)
             self._choose(table, iteration)

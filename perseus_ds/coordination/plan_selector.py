@@ -36,13 +36,13 @@ class Heard:
         condition: A stage has become slow, or normal again.
         drift: Per stage, the lasting factor on the profile's times; None: the profile fits.
         caution: The throughput guard has taken a step.
-        late: The plan gets late: the baseline should be refreshed, to tell whether the plan is the cause.
+        wants_baseline: The plan gets late: a refreshed baseline should tell whether the plan is the cause.
     """
 
     condition: bool = False
     drift: np.ndarray | None = None
     caution: bool = False
-    late: bool = False
+    wants_baseline: bool = False
 
 
 class PlanSelector:

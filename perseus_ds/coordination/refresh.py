@@ -15,8 +15,8 @@ MEASURED = 4
 """Iterations that a refresh measures."""
 
 _FIRST = 16  # iterations of a plan before its first refresh
-_SOONER = 8  # times, where the plan gets late
 _QUIET = 8  # of them with nothing but the plan just before a refresh: it is compared with these
+_SOONER = 8  # times, where the plan gets late
 
 
 class RefreshStep(Enum):

@@ -6,8 +6,7 @@ the recorder's times of the work, and the clock keeper's readings of the counter
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import hypot, inf, nan, sqrt
 from statistics import fmean
@@ -25,7 +24,7 @@ from perseus_ds.profiling.sizes import microbatch_sizes
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments, settled_durations
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
-from perseus_ds.profiling.visits import Settled, undisturbed_s
+from perseus_ds.profiling.visits import Settled, by_curve, undisturbed_s
 from perseus_ds.profiling.window import SampledWindow
 
 __all__ = ["Attribution", "attribute"]
@@ -124,8 +123,8 @@ def attribute(
         samples: (monotonic time, joules) of each changed point of the energy counter.
         switch_latency_s: From a clock request to the new clock. An instruction with a clock change gives no time.
         window: The counter's sampled window if known; default: fitted to the data.
-        readings: Of the SM clock, in order of time. Instructions that ran lower than
-            asked count for the clock that they ran at, and clocks that cannot be held are left out.
+        readings: Of the SM clock, in order of time. Instructions that ran lower than asked tell the power of the clock
+            that they ran at, but no time. Clocks that cannot be held are left out, but for ``asked_mhz``.
         guess: The window that was found earlier, which saves time.
 
     Returns:
@@ -152,7 +151,7 @@ def attribute(
         states, powers = fit_powers(did, counter_reader(did, samples, excluded, doubtful), window, guess)
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
-    limited = _by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
+    limited = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(sustained[key], some) for key, some in limited.items() if (key, sustained[key]) in states}
     instances.update({(key, top.frequency_mhz): len(limited[key]) for key, top in tops.items()})
     found = Attribution(
@@ -191,13 +190,6 @@ def _curves(
         elif held := tuple(p for p in known if p.frequency_mhz <= sustained.get(key, inf)):
             found[key] = held
     return found
-
-
-def _by_curve(settled: Iterable[Settled]) -> dict[CurveKey, list[Settled]]:
-    found = defaultdict[CurveKey, list[Settled]](list)
-    for one in settled:
-        found[one.key].append(one)
-    return dict(found)
 
 
 def _mean_time(mhz: int, limited: Sequence[Settled]) -> ProfilePoint:

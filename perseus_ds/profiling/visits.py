@@ -15,7 +15,7 @@ import numpy as np
 
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["Settled", "at_their_clocks", "undisturbed_s"]
+__all__ = ["Settled", "at_their_clocks", "by_curve", "undisturbed_s"]
 
 _OFF = 0.03
 """Distance from the curve, as a share of the time, from which on a visit is doubted."""
@@ -52,10 +52,15 @@ def at_their_clocks(instances: Iterable[Settled]) -> list[Settled]:
     Args:
         instances: Of any number of curves.
     """
-    by_curve: dict[CurveKey, list[Settled]] = defaultdict(list)
+    return [one for each in by_curve(instances).values() for one in _of_one_curve(each)]
+
+
+def by_curve(instances: Iterable[Settled]) -> dict[CurveKey, list[Settled]]:
+    """Return the instances of each curve, in their order."""
+    found: dict[CurveKey, list[Settled]] = defaultdict(list)
     for one in instances:
-        by_curve[one.key].append(one)
-    return [one for each in by_curve.values() for one in _of_one_curve(each)]
+        found[one.key].append(one)
+    return found
 
 
 def undisturbed_s(seconds: Sequence[float]) -> float:

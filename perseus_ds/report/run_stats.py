@@ -113,9 +113,10 @@ class RunStats:
         Iterations in which one was slow already, and not noticed yet, are not like the others.
         """
         begun, ended = self.stragglers.changed(event, recovery_iterations)
-        onset = min((one.onset_iteration for one in begun), default=math.inf)
-        for number, row in self._rows.items():
-            row.steady = row.steady and number < onset
+        if begun:
+            onset = min(one.onset_iteration for one in begun)
+            for number, row in self._rows.items():
+                row.steady = row.steady and number < onset
         return begun, ended
 
     def energy(self, iteration: int, energy_j: float) -> None:
