@@ -146,11 +146,12 @@ def test_a_refresh_that_is_disturbed_or_not_measured_does_not_count(weeks):
     assert weeks.stats.refreshed(range(first, first + 1), alone) is None, "a straggler came just after it"
 
 
-def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks):
-    """It begins two iterations after a refresh, and is noticed three iterations later."""
+@pytest.mark.parametrize("healthy", [0, 2])
+def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks, healthy):
+    """It begins some iterations after a refresh, and is noticed three iterations later."""
     weeks.run(Phase.ENFORCING, 10, 1.01, 900.0).run(Phase.BASELINE, 4, 1.0, 1000.0)
     refresh = range(weeks.stats.last_iteration - 3, weeks.stats.last_iteration + 1)
-    weeks.run(Phase.ENFORCING, 2, 1.01, 900.0).run(Phase.ENFORCING, 3, 1.4, 1100.0)
+    weeks.run(Phase.ENFORCING, healthy, 1.01, 900.0).run(Phase.ENFORCING, 3, 1.4, 1100.0)
     seen = weeks.stats.last_iteration
     weeks.stats.straggler_changed(StragglerChanged(seen + 1, seen, ((1.4, 1.0),), ((3, 0),), 1.4), 2)
     weeks.run(Phase.ENFORCING, 12, 1.4, 1100.0, steady=False)
@@ -158,6 +159,9 @@ def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks):
         range(seen - 2, seen + 9), 1100.0
     )
     compared = weeks.stats.refreshed(refresh, energies_j | dict.fromkeys(refresh, 1000.0))
+    if not healthy:
+        assert compared is None, "there is nothing to compare with on one side"
+        return
     assert (compared["plan_time_s"], compared["saving"]) == (pytest.approx(1.01), pytest.approx(0.1))
 
 
