@@ -151,12 +151,12 @@ def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks, healthy
     """It begins some iterations after a refresh, and is noticed three iterations later."""
     weeks.run(Phase.ENFORCING, 10, 1.01, 900.0).run(Phase.BASELINE, 4, 1.0, 1000.0)
     refresh = range(weeks.stats.last_iteration - 3, weeks.stats.last_iteration + 1)
-    weeks.run(Phase.ENFORCING, healthy, 1.01, 900.0).run(Phase.ENFORCING, 3, 1.4, 1100.0)
+    weeks.run(Phase.ENFORCING, healthy, 1.01, 900.0).run(Phase.ENFORCING, 3, 1.15, 980.0)
     seen = weeks.stats.last_iteration
-    weeks.stats.straggler_changed(StragglerChanged(seen + 1, seen, ((1.4, 1.0),), ((3, 0),), 1.4), 2)
-    weeks.run(Phase.ENFORCING, 12, 1.4, 1100.0, steady=False)
+    weeks.stats.straggler_changed(StragglerChanged(seen + 1, seen, ((1.15, 1.0),), ((3, 0),), 1.15), 2)
+    weeks.run(Phase.ENFORCING, 12, 1.15, 980.0, steady=False)
     energies_j = dict.fromkeys(range(refresh.start - 9, seen - 2), 900.0) | dict.fromkeys(
-        range(seen - 2, seen + 9), 1100.0
+        range(seen - 2, seen + 9), 980.0
     )
     compared = weeks.stats.refreshed(refresh, energies_j | dict.fromkeys(refresh, 1000.0))
     if not healthy:
