@@ -17,10 +17,11 @@ ARGUMENTS = ["--cuda-index", "0", "--zeusd-address", "/nowhere", "--poll-s", "0.
 
 @pytest.fixture(autouse=True)
 def signals():
-    """The keeper changes how signals are taken; this process wants them back."""
+    """The keeper changes how signals are taken and timers end; this process wants them back."""
     numbers = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before, timer_slack_ns = {number: signal.getsignal(number) for number in numbers}, keeper._TIMER_SLACK.read_text()
     yield
+    keeper._TIMER_SLACK.write_text(timer_slack_ns)
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -64,6 +65,7 @@ def test_it_greets_serves_and_gives_the_clocks_back(gpu, pipe):
         wait_for(gpu.is_locked)
         while not any(isinstance(record, Sample) for record in decode(ours.recv(MESSAGE_BYTES))):
             pass
+        seen["timer_slack_ns"] = keeper._TIMER_SLACK.read_text()
         seen["handlers"] = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)]
         ours.shutdown(socket.SHUT_WR)
 
@@ -73,6 +75,7 @@ def test_it_greets_serves_and_gives_the_clocks_back(gpu, pipe):
     trainer.join()
     assert not gpu.is_locked()
     assert seen["handlers"] == [signal.SIG_IGN] * 3
+    assert int(seen["timer_slack_ns"]) == 1000, "a clock asked for ahead waits for no timer"
     assert json.loads(json.dumps(seen["greeting"])) == {
         "pid": os.getpid(),
         "backend": "nvml",
