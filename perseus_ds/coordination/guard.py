@@ -63,10 +63,12 @@ class ThroughputGuard:
             inflation: Iteration time of the baseline over that predicted at the highest clock.
         """
         self.step, self.inflation, self._pace = 0, max(1.0, inflation), 1.0
+        self.restart()
 
     def restart(self) -> None:
         """The work has changed: ignore the times so far."""
         self._recent.clear()
+        self._baseline.clear()
         self._skip = _SETTLING
         self.wants_baseline = False
 

@@ -89,6 +89,16 @@ def test_a_plan_that_gets_slower_as_the_baseline_does_is_left_alone(guard):
     assert guard.inflation == pytest.approx(1.055)
 
 
+def test_a_refresh_of_other_plans_is_not_mixed_with_the_one_before(guard):
+    run(guard, lambda caution, i: 1.05, 30)
+    refresh(guard, 1.05)
+    guard.adopt(1.0)
+    run(guard, lambda caution, i: 1.0, 30)
+    for _ in range(2):  # a straggler ends this refresh early
+        guard.hear_baseline(1.0, FASTEST_S)
+    assert guard.inflation == 1.0
+
+
 def test_a_plan_that_is_late_while_the_baseline_is_not_is_not_kept(guard):
     run(guard, lambda caution, i: 1.015, 100)
     refresh(guard, 1.0)
