@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CounterTrace", "counter_trace", "update_grid"]
+__all__ = ["CounterTrace", "counter_trace", "updates_seen"]
 
 Array = NDArray[np.float64]
 
 _REGULAR = 0.7
 _LATEST = 0.9
+_TELLING = 0.3  # regularity at a known period from which on polls tell the updates that they saw
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def counter_trace(
     times, energy = np.array(samples, dtype=float).reshape(-1, 2).T
     if len(times) < 4:
         return None
-    updates_s, period_s, index = update_grid(times)
+    updates_s, period_s, index = _update_grid(times)
     first, last, increments = index[:-1], index[1:], np.diff(energy)
     # The first of an increment's updates comes a period after the increment's begin.
     seen_from_s = updates_s[first] - (period_s if reach_s is None else reach_s - period_s)
@@ -73,7 +74,25 @@ def counter_trace(
     return CounterTrace(updates_s, period_s, first[kept], last[kept], increments[kept])
 
 
-def update_grid(times_s: Array) -> tuple[Array, float, NDArray[np.intp]]:
+def updates_seen(times_s: Array, period_s: float) -> tuple[Array, Array]:
+    """Return when a counter of a known period moved, for polls too rare to tell the period: they are regular, too.
+
+    Args:
+        times_s: When polls saw a changed counter, ascending; at least two.
+        period_s: Time between two updates.
+
+    Returns:
+        The times of all updates, and of the one that each poll saw. Where they cannot be told, the poll's own.
+    """
+    mean = complex(np.exp(2j * np.pi * (times_s - times_s[0]) / period_s).mean())
+    phase_s = float(times_s[0] + np.angle(mean) / (2 * np.pi) * period_s)
+    index = _update_numbers((times_s - phase_s) / period_s)
+    updates_s = phase_s + period_s * np.arange(index[0] - 1, index[-1] + 2, dtype=np.float64)
+    seen_s = updates_s[index - index[0] + 1] if abs(mean) > _TELLING else times_s
+    return updates_s, seen_s
+
+
+def _update_grid(times_s: Array) -> tuple[Array, float, NDArray[np.intp]]:
     """Put polls that saw a changed counter on the grid of its updates.
 
     Args:

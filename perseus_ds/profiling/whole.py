@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from perseus_ds.profiling.achieved import Reading, at_read_clocks
-from perseus_ds.profiling.counter import CounterTrace, update_grid
+from perseus_ds.profiling.counter import CounterTrace, updates_seen
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
 from perseus_ds.profiling.timeline import Timeline
@@ -21,7 +21,6 @@ from perseus_ds.profiling.window import exposure
 __all__ = ["whole_energies_j"]
 
 _LEAST = 4  # points of the counter
-_SAME_PERIOD = 0.02  # relative difference of two measured periods
 
 
 def whole_energies_j(
@@ -43,7 +42,7 @@ def whole_energies_j(
         readings: Of the SM clock, in order of time: a GPU at its power limit runs lower than asked.
 
     Returns:
-        Joules; NaN where the counter does not reach. Where it was read too seldom to see its updates, as it says.
+        Joules; NaN where the counter does not reach.
 
     Raises:
         PerseusError: Nothing was found before, and the counter hardly moved.
@@ -53,14 +52,11 @@ def whole_energies_j(
         return [float("nan")] * len(bounds_s)
     found = found or attribute(spans, samples, switch_latency_s, readings=readings)
     times_s, counter_j = np.array(samples).T
-    updates_s, period_s, seen = update_grid(times_s)
-    if abs(period_s / found.period_s - 1.0) > _SAME_PERIOD:
-        counted_j = [np.interp(one, times_s, counter_j, np.nan, np.nan) for one in bounds_s]
-        return [float(end_j - begin_j) for begin_j, end_j in counted_j]
-    power = _power(found, did, updates_s[0] - found.lag_s - period_s)
+    updates_s, seen_s = updates_seen(times_s, found.period_s)
+    power = _power(found, did, updates_s[0] - found.lag_s - found.period_s)
     steps = np.arange(len(updates_s))
-    every = CounterTrace(updates_s, period_s, steps[:-1], steps[1:], np.zeros(len(steps) - 1))
-    shown_j = np.append(0.0, np.cumsum(exposure(power, every, found.window)[:, 0]))[seen]
+    every = CounterTrace(updates_s, found.period_s, steps[:-1], steps[1:], np.zeros(len(steps) - 1))
+    shown_j = np.interp(seen_s, updates_s, np.append(0.0, np.cumsum(exposure(power, every, found.window)[:, 0])))
 
     def energy_j(begin_s: float, end_s: float) -> float:
         if begin_s < times_s[0] or end_s > times_s[-1]:

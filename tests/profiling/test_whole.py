@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from pipeline_truth import TruePipeline
 from test_profiling_accuracy import PROFILES
 
@@ -77,6 +78,31 @@ def test_what_a_counter_does_not_look_at_is_not_counted_as_what_it_has_seen() ->
 
     assert whole.std() < 0.25 * counted.std()
     assert abs(whole.mean()) < 0.01
+
+
+def read_every(poll_s: float, samples: list[tuple[float, float]], period_s: float = 0.1) -> list[tuple[float, float]]:
+    """Return what rarer readings of a counter see, as the keeper tells it: in the midst of the time of doubt."""
+    times_s, counted_j = np.transpose(samples)
+    polls_s = np.arange(times_s[0] + poll_s, times_s[-1], poll_s)
+    latest = np.searchsorted(times_s, polls_s, side="right") - 1
+    new = np.append(True, np.diff(latest) > 0)
+    doubt_s = min(poll_s, period_s) / 2
+    return [*zip((polls_s[new] - doubt_s).tolist(), counted_j[latest[new]].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("poll_s", [0.005, 0.034, 0.0613])
+def test_a_counter_that_is_read_seldom_shows_no_less_late(poll_s) -> None:
+    """Readings every 61 ms see a counter that moves every 100 ms at multiples of 61 ms: as if it moved every 123."""
+    counter = {"duty": 0.25, "offset": 0.75, "noise": 0.01, "fading_s": 1.0}
+    job = Job(**counter)
+    spans = job.pipeline.spans[0]
+    found = attribute(spans[job.first_span :], job.samples, LATENCY_S, SampledWindow(0.75, 0.25, decay=10.0))
+    seldom = read_every(poll_s, job.samples)
+
+    whole_j = whole_energies_j(found, spans, seldom, job.bounds_s, LATENCY_S)
+
+    true_j = np.array([job.drawn_j(one) for one in job.bounds_s])
+    assert abs(np.mean(whole_j / true_j - 1.0)) < 0.005
 
 
 def test_iterations_that_the_counter_does_not_reach_have_no_energy() -> None:
