@@ -1,7 +1,7 @@
 """A GPU's energy by what it did: each kind of instruction, waiting, and other work. No clock need be set for it.
 
-The energy counter is slower than instructions are. So the powers are fitted to many iterations, as for a profile, and
-each is multiplied by the time that it lasted. The sum is what the counter says.
+The energy counter is slower than instructions are. So the powers are those of the profile, or are fitted to many
+iterations, as for one. Each is multiplied by the time that it lasted. The sum is what the counter says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from perseus_ds.profiling.energy import attribute
+from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
 from perseus_ds.profiling.table import CurveKey
 
@@ -58,6 +58,8 @@ def energy_by_kind(
     samples: Sequence[tuple[float, float]],
     iterations: int,
     switch_latency_s: float = 0.0,
+    found: Attribution | None = None,
+    usual_period_s: float = 0.0,
 ) -> list[KindEnergy]:
     """Split a GPU's energy up.
 
@@ -66,14 +68,16 @@ def energy_by_kind(
         samples: (monotonic time, joules) of each changed point of the energy counter.
         iterations: How many iterations the spans are of.
         switch_latency_s: From a clock request to the new clock.
+        found: The GPU's powers; None: those that ``spans`` tell.
+        usual_period_s: About the time between two updates of the counter; 0: not known.
 
     Returns:
         One row per kind, by name; waiting and other work come last.
 
     Raises:
-        PerseusError: The counter hardly moved during the spans.
+        PerseusError: Nothing was found before, and the counter hardly moved during the spans.
     """
-    found = attribute(spans, samples, switch_latency_s)
+    found = found or attribute(spans, samples, switch_latency_s, usual_period_s=usual_period_s)
     times_s: dict[str, float] = defaultdict(float)
     energies_j: dict[str, float] = defaultdict(float)
     did = segments(spans, changes(spans, switch_latency_s))

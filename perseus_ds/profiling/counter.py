@@ -14,6 +14,7 @@ Array = NDArray[np.float64]
 
 _REGULAR = 0.7
 _LATEST = 0.9
+_GUESSED, _CALIBRATED = 0.15, 0.03  # how far a period may be from the first one assumed
 _TELLING = 0.3  # regularity at a known period from which on polls tell the updates that they saw
 
 
@@ -42,6 +43,7 @@ def counter_trace(
     end_s: float,
     excluded: Sequence[tuple[float, float]] = (),
     reach_s: float | None = None,
+    usual_period_s: float = 0.0,
 ) -> CounterTrace | None:
     """Put the changed points of a polled counter on the grid of its updates.
 
@@ -54,6 +56,8 @@ def counter_trace(
         end_s: Increments that end later are dropped.
         excluded: (begin, end) of times; increments that may have seen any of them are dropped.
         reach_s: How long before an update the power may have been looked at; default: the update's period and one more.
+        usual_period_s: About the time between two updates; 0: not known. Rare polls do not tell it: they are regular,
+            too.
 
     Returns:
         The trace, or None with too few updates.
@@ -61,7 +65,7 @@ def counter_trace(
     times, energy = np.array(samples, dtype=float).reshape(-1, 2).T
     if len(times) < 4:
         return None
-    updates_s, period_s, index = _update_grid(times)
+    updates_s, period_s, index = _update_grid(times, usual_period_s)
     first, last, increments = index[:-1], index[1:], np.diff(energy)
     # The first of an increment's updates comes a period after the increment's begin.
     seen_from_s = updates_s[first] - (period_s if reach_s is None else reach_s - period_s)
@@ -92,24 +96,25 @@ def updates_seen(times_s: Array, period_s: float) -> tuple[Array, Array]:
     return updates_s, seen_s
 
 
-def _update_grid(times_s: Array) -> tuple[Array, float, NDArray[np.intp]]:
+def _update_grid(times_s: Array, usual_period_s: float) -> tuple[Array, float, NDArray[np.intp]]:
     """Put polls that saw a changed counter on the grid of its updates.
 
     Args:
         times_s: When they saw it, ascending; at least four.
+        usual_period_s: As for ``counter_trace``.
 
     Returns:
         The times of all updates, the time between two, and the update that each poll saw, shape (len(times_s),).
     """
-    period_s, phase_s, regularity = _grid(times_s)
-    if regularity <= _REGULAR:
+    period_s, phase_s, regularity = _grid(times_s, usual_period_s)
+    if regularity <= (_TELLING if usual_period_s else _REGULAR):
         return times_s, float(np.median(np.diff(times_s))), np.arange(len(times_s))
     index = _update_numbers((times_s - phase_s) / period_s)
     updates_s = phase_s + period_s * np.arange(index[0], index[-1] + 1)
     return updates_s, period_s, index - index[0]
 
 
-def _grid(times_s: Array) -> tuple[float, float, float]:
+def _grid(times_s: Array, usual_period_s: float) -> tuple[float, float, float]:
     """Find period and phase of the times, and their regularity (1: exact).
 
     The mean of the times as phases on a circle is longest at the right period. Each doubling of the examined span
@@ -123,10 +128,10 @@ def _grid(times_s: Array) -> tuple[float, float, float]:
         best = int(np.argmax(np.abs(means)))
         return float(candidates[best]), complex(means[best])
 
-    length, spread = 16, 0.15
-    period_s, mean = sharpened(float(np.median(np.diff(times_s))), spread, length)
+    length, spread = 16, _CALIBRATED if usual_period_s else _GUESSED
+    period_s, mean = sharpened(usual_period_s or float(np.median(np.diff(times_s))), spread, length)
     while length < len(times_s):
-        spread = period_s / since_s[length - 1]
+        spread = min(spread, period_s / since_s[length - 1])
         length *= 2
         period_s, mean = sharpened(period_s, spread, length)
     period_s, mean = sharpened(period_s, spread / 20, length)

@@ -17,7 +17,7 @@ from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, at_the_limit, held_alone, sustained_clocks
 from perseus_ds.profiling.arrivals import arrivals, without_stalls
 from perseus_ds.profiling.judge import BELIEVED, Verdict
-from perseus_ds.profiling.powers import TooLittleSeen, counter_reader, fit_powers
+from perseus_ds.profiling.powers import CounterReader, TooLittleSeen, counter_reader, fit_powers
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
 from perseus_ds.profiling.sizes import microbatch_sizes
@@ -115,6 +115,7 @@ def attribute(
     window: SampledWindow | None = None,
     readings: Sequence[Reading] = (),
     guess: SampledWindow | None = None,
+    usual_period_s: float = 0.0,
 ) -> Attribution:
     """Attribute a GPU's energy to its instructions and its waiting.
 
@@ -123,9 +124,10 @@ def attribute(
         samples: (monotonic time, joules) of each changed point of the energy counter.
         switch_latency_s: From a clock request to the new clock. An instruction with a clock change gives no time.
         window: The counter's sampled window if known; default: fitted to the data.
-        readings: Of the SM clock, in order of time. Instructions that ran lower than asked tell the power of the clock
-            that they ran at, but no time. Clocks that cannot be held are left out, but for ``asked_mhz``.
+        readings: Of the SM clock, in order of time. Whatever ran lower than asked tells the power of its clock, and no
+            time. Clocks that cannot be held are left out, but for ``asked_mhz``.
         guess: The window that was found earlier, which saves time.
+        usual_period_s: About the time between two updates of the counter, for rare readings; 0: not known.
 
     Returns:
         The attribution, without points that have no undisturbed instance.
@@ -143,18 +145,17 @@ def attribute(
     sustained = sustained_clocks(asked, achieved)
     ran = without_stalls(spans, points)
     did = at_achieved_clocks(segments(ran, arrivals(ran, changed, points)), readings)
-    excluded = sorted([*((span.begin_s, span.end_s) for span in spans if span.excluded), *toggling(spans)])
-    doubtful = [(old.begin_s, old.end_s) for old, new in zip(spans, ran, strict=True) if old.begin_s != new.begin_s]
+    counter = _counter(samples, did, spans, ran, usual_period_s)
     try:
         if not points:
             raise TooLittleSeen
-        states, powers = fit_powers(did, counter_reader(did, samples, excluded, doubtful), window, guess)
+        states, powers = fit_powers(did, counter, window, guess)
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
     limited = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(sustained[key], some) for key, some in limited.items() if (key, sustained[key]) in states}
     instances.update({(key, top.frequency_mhz): len(limited[key]) for key, top in tops.items()})
-    found = Attribution(
+    return Attribution(
         _curves(points, sustained, tops, states),
         instances,
         powers.period_s,
@@ -166,8 +167,20 @@ def attribute(
         powers.verdict,
         request_stall_s(spans, changed, points),
         {key: limited[key][0].mhz for key in tops},
-    )
-    return found.with_power(powers.fit)
+    ).with_power(powers.fit)
+
+
+def _counter(
+    samples: Sequence[tuple[float, float]],
+    did: Sequence[Segment],
+    spans: Sequence[Span],
+    ran: Sequence[Span],
+    usual_period_s: float,
+) -> CounterReader:
+    """Return the counter without what does not count, and with doubts where a request let the GPU stand still."""
+    excluded = sorted([*((span.begin_s, span.end_s) for span in spans if span.excluded), *toggling(spans)])
+    doubtful = [(old.begin_s, old.end_s) for old, new in zip(spans, ran, strict=True) if old.begin_s != new.begin_s]
+    return counter_reader(did, samples, excluded, doubtful, usual_period_s)
 
 
 def _curves(

@@ -100,6 +100,7 @@ def counter_reader(
     samples: Sequence[tuple[float, float]],
     excluded: Sequence[tuple[float, float]] = (),
     doubtful: Sequence[tuple[float, float]] = (),
+    usual_period_s: float = 0.0,
 ) -> CounterReader:
     """Return the counter as a function of how far back its window reaches.
 
@@ -108,10 +109,11 @@ def counter_reader(
         samples: (monotonic time, joules) of each changed point of the counter.
         excluded: (begin, end) of times that do not count.
         doubtful: (begin, end) of times that do not count where the others are enough.
+        usual_period_s: About the time between two updates; 0: not known.
     """
 
     def without(reach_s: float | None, left_out: Sequence[tuple[float, float]]) -> CounterTrace | None:
-        return counter_trace(samples, did[0].begin_s, did[-1].end_s, left_out, reach_s)
+        return counter_trace(samples, did[0].begin_s, did[-1].end_s, left_out, reach_s, usual_period_s)
 
     def within(reach_s: float | None) -> CounterTrace:
         everything = without(reach_s, excluded)

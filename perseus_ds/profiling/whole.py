@@ -30,6 +30,7 @@ def whole_energies_j(
     bounds_s: Sequence[tuple[float, float]],
     switch_latency_s: float = 0.0,
     readings: Sequence[Reading] = (),
+    usual_period_s: float = 0.0,
 ) -> list[float]:
     """Return the energy of each iteration.
 
@@ -40,6 +41,7 @@ def whole_energies_j(
         bounds_s: Begin and end of each iteration on ``time.monotonic()``.
         switch_latency_s: From a clock request to the new clock.
         readings: Of the SM clock, in order of time: a GPU at its power limit runs lower than asked.
+        usual_period_s: About the time between two updates of the counter; 0: not known.
 
     Returns:
         Joules; NaN where the counter does not reach.
@@ -50,7 +52,7 @@ def whole_energies_j(
     did = at_read_clocks(segments(spans, changes(spans, switch_latency_s)), readings)
     if not did or len(samples) < _LEAST:
         return [float("nan")] * len(bounds_s)
-    found = found or attribute(spans, samples, switch_latency_s, readings=readings)
+    found = found or attribute(spans, samples, switch_latency_s, readings=readings, usual_period_s=usual_period_s)
     times_s, counter_j = np.array(samples).T
     updates_s, seen_s = updates_seen(times_s, found.period_s)
     power = _power(found, did, updates_s[0] - found.lag_s - found.period_s)

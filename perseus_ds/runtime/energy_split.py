@@ -13,6 +13,7 @@ from perseus_ds.coordination.phases import Phase
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.profiling.breakdown import RankEnergy, energy_by_kind, few_rows
+from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.spans import Span
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.worker_process import Call
@@ -43,8 +44,17 @@ class EnergySplit:
         self._call = call
         self._coming: deque[tuple[Future[list[list[RankEnergy]] | None], Future[_Told]]] = deque()
 
-    def begins(self, iteration: int, phase: Phase, bus: Bus, meter: RankMeter) -> list[EnergySplitKnown]:
+    def begins(
+        self, iteration: int, phase: Phase, bus: Bus, meter: RankMeter, found: Attribution | None
+    ) -> list[EnergySplitKnown]:
         """Begin an iteration, the same on all ranks: ask for a split when it is time.
+
+        Args:
+            iteration: Its number.
+            phase: Its phase.
+            bus: To the other ranks.
+            meter: Of this rank.
+            found: This rank's profile; None if it has not profiled.
 
         Returns:
             What has arrived, once.
@@ -54,7 +64,8 @@ class EnergySplit:
             topology, measurements = meter.topology, meter.measurements
             # Copied now: the bus's thread may be late.
             recent = *measurements.latest_spans(topology.stage), list(measurements.samples)
-            gathered = bus.gather(partial(self._split, topology, *recent))
+            known_before = found, meter.gpu.counter_period_s
+            gathered = bus.gather(partial(self._split, topology, *recent, *known_before))
             told = bus.broadcast(lambda: _told(gathered.result() or [], topology.pipelines))
             self._coming.append((gathered, told))
         return known
@@ -72,15 +83,24 @@ class EnergySplit:
         rows = tuple(row for rank in gathered.result() or [] for row in rank)
         return [EnergySplitKnown(iteration, rows, *known.result())]
 
-    def _split(self, topology: Topology, spans: list[Span], iterations: int, samples: Samples) -> list[RankEnergy]:
+    def _split(
+        self,
+        topology: Topology,
+        spans: list[Span],
+        iterations: int,
+        samples: Samples,
+        found: Attribution | None,
+        usual_period_s: float,
+    ) -> list[RankEnergy]:
         """Return this rank's rows; none where too little is known."""
         if iterations < _LEAST:
             return []
         try:
-            found = self._call(energy_by_kind, spans, samples, iterations, self._latency_s)
+            asked = spans, samples, iterations, self._latency_s, found, usual_period_s
+            by_kind = self._call(energy_by_kind, *asked)
         except PerseusError:
             return []
-        return [RankEnergy(topology.rank, topology.pipeline, topology.stage, one) for one in found]
+        return [RankEnergy(topology.rank, topology.pipeline, topology.stage, one) for one in by_kind]
 
 
 def _told(ranks: Sequence[Sequence[RankEnergy]], pipelines: int) -> _Told:

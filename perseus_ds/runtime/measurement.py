@@ -50,16 +50,20 @@ class EnergyQuestion(NamedTuple):
     bounds_s: dict[int, tuple[float, float]]
     readings: list[Reading]
 
-    def answer(self, found: Attribution | None, switch_latency_s: float, call: Call) -> dict[int, float]:
+    def answer(
+        self, found: Attribution | None, switch_latency_s: float, call: Call, usual_period_s: float = 0.0
+    ) -> dict[int, float]:
         """Return the energies in joules by iteration; see ``whole_energies_j``.
 
         Args:
             found: See there.
             switch_latency_s: See there.
             call: Makes the heavy call.
+            usual_period_s: See there.
         """
         bounds_s = list(self.bounds_s.values())
-        energies_j = call(whole_energies_j, found, self.spans, self.samples, bounds_s, switch_latency_s, self.readings)
+        asked = found, self.spans, self.samples, bounds_s, switch_latency_s, self.readings, usual_period_s
+        energies_j = call(whole_energies_j, *asked)
         return dict(zip(self.bounds_s, energies_j, strict=True))
 
 

@@ -102,8 +102,13 @@ class RankGpu:
             "clocks_mhz": [self.clocks_mhz[0], self.clocks_mhz[-1], len(self.clocks_mhz)],
             "clocks_through": self.backend_reason,
             "switch_latency_s": self.switch_latency_s,
-            "counter_period_s": self._keeper.info.calibration.counter_period_s,
+            "counter_period_s": self.counter_period_s,
         }
+
+    @property
+    def counter_period_s(self) -> float:
+        """About the time between two updates of the energy counter, as calibrated; 0: not known."""
+        return self._keeper.info.calibration.counter_period_s
 
     def set_mhz(self, mhz: int, not_before_s: float = 0.0) -> None:
         """Request a clock or ``UNLOCKED`` for a time, 0 for now; returns at once. See ``ClockKeeper.set_mhz``."""

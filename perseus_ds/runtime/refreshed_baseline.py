@@ -78,7 +78,7 @@ class RefreshedBaseline:
             # One iteration before the refresh, and the first after it, is on the way between two clocks.
             around = range(measured.start - 1 - _AROUND, measured.stop + 1 + _AROUND)
             question = meter.measurements.energy_question(around, meter.topology.stage)
-            gathered = bus.gather(partial(self._energies_j, question, found))
+            gathered = bus.gather(partial(self._energies_j, question, found, meter.gpu.counter_period_s))
             pipelines = meter.topology.pipelines
             told = bus.broadcast(lambda: pipeline_energies_j(gathered.result() or [], pipelines))
             self._coming.append((measured, told))
@@ -97,9 +97,11 @@ class RefreshedBaseline:
             return []
         return [BaselineRefreshed(measured, energies_j.result())]
 
-    def _energies_j(self, question: EnergyQuestion, found: Attribution | None) -> dict[int, float]:
+    def _energies_j(
+        self, question: EnergyQuestion, found: Attribution | None, usual_period_s: float
+    ) -> dict[int, float]:
         """Return this rank's energies by iteration; none where the counter tells too little."""
         try:
-            return question.answer(found, self._latency_s, self._call)
+            return question.answer(found, self._latency_s, self._call, usual_period_s)
         except PerseusError:
             return {}

@@ -133,9 +133,9 @@ class RankSession:
         status = self._status()
         decision = self._controller.decide(IterationInput(self._iteration, microbatches, round_result, arrived))
         self._emit(*decision.events)
-        self._emit(*self._energy_split.begins(self._iteration, decision.phase, self._bus, self._meter))
-        told = self._iteration, decision.phase, self._controller.table, self._bus, self._meter, self._executor.found
-        self._emit(*self._refreshed.begins(*told))
+        told = self._bus, self._meter, self._executor.found
+        self._emit(*self._energy_split.begins(self._iteration, decision.phase, *told))
+        self._emit(*self._refreshed.begins(self._iteration, decision.phase, self._controller.table, *told))
         self._act(decision, status, now_s)
 
     def begin_alone(self) -> None:

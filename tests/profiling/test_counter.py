@@ -113,6 +113,21 @@ def test_a_counter_that_moves_twice_in_a_period_has_one_update_there() -> None:
     assert sorted(trace.energy_j.tolist()) == pytest.approx([25.0] + [30.0] * 58)
 
 
+def test_polls_too_rare_to_tell_the_period_are_told_what_it_usually_is() -> None:
+    """They see the counter at multiples of their own interval: as if it moved as often."""
+    polls_s = np.arange(0.03, 40.0, 0.0613)
+    moved = np.floor(polls_s / 0.1)
+    seen = [(t, 5.0 * n) for t, n, before in zip(polls_s[1:], moved[1:], moved[:-1], strict=True) if n > before]
+
+    alone, told = (counter_trace(seen, 0.0, 40.0, usual_period_s=usual_s) for usual_s in (0.0, 0.101))
+
+    assert alone is not None
+    assert abs(alone.period_s / 0.1 - 1.0) > 0.01
+    assert told is not None
+    assert abs(told.period_s / 0.1 - 1.0) < 1e-3
+    assert np.allclose(told.energy_j, 5.0)
+
+
 def test_the_period_of_a_long_training_is_known_to_a_millionth() -> None:
     rng = np.random.default_rng(4)
     period_s = 0.1003

@@ -67,8 +67,8 @@ def test_the_iterations_around_a_refresh_are_measured_once_all_are_known(rank):
     (known,) = refreshed.begins(asked + 1, Phase.ENFORCING, TABLE, bus, rank.meter, None)
     assert known == BaselineRefreshed(REFRESHED, dict.fromkeys(range(92, 114), 100.0)), "two ranks, two pipelines"
     assert refreshed.begins(asked + 2, Phase.ENFORCING, TABLE, bus, rank.meter, None) == []
-    found, spans, _, bounds_s, latency_s, readings = calls.questions[0]
-    assert (found, latency_s, len(bounds_s)) == (None, 0.02, 22)
+    found, spans, _, bounds_s, latency_s, readings, usual_period_s = calls.questions[0]
+    assert (found, latency_s, usual_period_s, len(bounds_s)) == (None, 0.02, 0.1, 22)
     assert len(spans) >= 2 * 22
     assert readings == rank.meter.measurements.readings
 
