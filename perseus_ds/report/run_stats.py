@@ -20,8 +20,8 @@ __all__ = ["Measurement", "RunStats"]
 # Iterations kept: a training of weeks must neither fill the memory nor be summed up for ever longer.
 _KEPT = 4096
 
-# Refreshed baselines that replace the first one, and the latest of them that count.
-_ENOUGH_REFRESHED, _RECENT = 2, 8
+_RECENT = 8  # the latest refreshed baselines, which count
+_LEAST_AROUND = 4  # iterations of the plan on either side of one: fewer tell too little
 
 _COMPARED = (Phase.BASELINE, Phase.ENFORCING)
 _ENDLESS = (*_COMPARED, Phase.OBSERVING)
@@ -131,7 +131,7 @@ class RunStats:
                 row.steady, row.energy_j = number in energies_j, energies_j.get(number, row.energy_j)
 
     def refreshed(self, iterations: range, energies_j: Mapping[int, float]) -> dict[str, float] | None:
-        """Take in a refreshed baseline. From the second one on, the latest ones are what the plan is compared with.
+        """Take in a refreshed baseline. From then on, the latest ones are what the plan is compared with.
 
         Args:
             iterations: Those at the default clocks.
@@ -146,7 +146,7 @@ class RunStats:
         before, after = ([n for n in planned if (n < iterations.start) is earlier] for earlier in (True, False))
         # As many on either side: GPUs get warmer all the time.
         around = min(len(before), len(after))
-        if not base or not around:
+        if not base or around < _LEAST_AROUND:
             return None
         compared = [*base, *before[-around:], *after[:around]]
         for number in compared:
@@ -155,8 +155,7 @@ class RunStats:
         if baseline is None or plan is None:
             return None
         self._compared.append(frozenset(compared))
-        if len(self._compared) >= _ENOUGH_REFRESHED:
-            self.earlier_baseline = None
+        self.earlier_baseline = None
         return {
             "iteration_time_s": baseline.iteration_time_s,
             "energy_j": baseline.energy_j,
@@ -175,7 +174,7 @@ class RunStats:
 
         Where baseline and plan are compared, it is the mean over the comparisons.
         """
-        if phase not in _COMPARED or len(self._compared) < _ENOUGH_REFRESHED:
+        if phase not in _COMPARED or not self._compared:
             return self._typical([row for n, row in self._rows.items() if row.phase is phase and self._counts(n)])
         rows = ([self._rows[number] for number in one if self._rows[number].phase is phase] for one in self._compared)
         found = [one for one in map(self._typical, rows) if one is not None]
@@ -184,9 +183,9 @@ class RunStats:
     def _counts(self, number: int) -> bool:
         """Whether an iteration is like its phase's others, and one by which baseline and plan are compared."""
         row = self._rows[number]
-        if row.phase in _COMPARED and len(self._compared) >= _ENOUGH_REFRESHED:
+        if row.phase in _COMPARED and self._compared:
             return row.steady and any(number in compared for compared in self._compared)
-        # One refresh alone is of GPUs warmer than most of the plan's iterations were.
+        # A refresh that nothing is compared with is of GPUs warmer than most of the plan's iterations were.
         return row.steady and not (row.phase is Phase.BASELINE and number > self._planned_from)
 
     @staticmethod

@@ -86,7 +86,8 @@ def weeks() -> Weeks:
     return Weeks().run(Phase.BASELINE, 8, 1.0, 1000.0).run(Phase.ENFORCING, 20, 1.01, 900.0)
 
 
-def test_from_the_second_refresh_on_the_saving_is_one_against_now(weeks):
+def test_from_the_first_refresh_on_the_saving_is_one_against_now(weeks):
+    """The first baseline is of cold GPUs, which draw less."""
     weeks.refreshes(1, energy_j=1200.0, plan_j=900.0)
     assert weeks.records == [
         {
@@ -97,7 +98,7 @@ def test_from_the_second_refresh_on_the_saving_is_one_against_now(weeks):
             "saving": pytest.approx(0.25),
         }
     ]
-    assert weeks.stats.summary()["baseline"]["energy_j"] == 1000.0, "one refresh alone does not count"
+    assert weeks.saving() == pytest.approx(0.25)
     weeks.refreshes(1, energy_j=1200.0, plan_j=900.0)
     summary = weeks.stats.summary()
     assert (summary["saving"], summary["slowdown"]) == (pytest.approx(0.25), pytest.approx(0.01))
@@ -110,8 +111,6 @@ def test_from_the_second_refresh_on_the_saving_is_one_against_now(weeks):
 def test_the_prediction_changes_as_the_baseline_has_since_the_plan_was_made(weeks):
     weeks.stats.plan(Measurement(1.02, 870.0), highest_j=1000.0)
     weeks.run(Phase.ENFORCING, 20, 1.02, 900.0).refreshes(1, energy_j=1100.0, plan_j=950.0, time_s=1.06)
-    assert weeks.stats.summary()["predicted"]["iteration_time_s"] == 1.02, "one refresh alone does not count"
-    weeks.refreshes(1, energy_j=1100.0, plan_j=950.0, time_s=1.06)
     summary = weeks.stats.summary()
     assert summary["predicted"]["iteration_time_s"] == pytest.approx(1.05 * 1.02)
     assert summary["predicted"]["energy_j"] == pytest.approx(1.1 * 870.0)
@@ -146,7 +145,7 @@ def test_a_refresh_that_is_disturbed_or_not_measured_does_not_count(weeks):
     assert weeks.stats.refreshed(range(first, first + 1), alone) is None, "a straggler came just after it"
 
 
-@pytest.mark.parametrize("healthy", [0, 2])
+@pytest.mark.parametrize("healthy", [3, 4])
 def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks, healthy):
     """It begins some iterations after a refresh, and is noticed three iterations later."""
     weeks.run(Phase.ENFORCING, 10, 1.01, 900.0).run(Phase.BASELINE, 4, 1.0, 1000.0)
@@ -159,8 +158,8 @@ def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks, healthy
         range(seen - 2, seen + 9), 980.0
     )
     compared = weeks.stats.refreshed(refresh, energies_j | dict.fromkeys(refresh, 1000.0))
-    if not healthy:
-        assert compared is None, "there is nothing to compare with on one side"
+    if healthy == 3:
+        assert compared is None, "there is too little to compare with on one side"
         return
     assert (compared["plan_time_s"], compared["saving"]) == (pytest.approx(1.01), pytest.approx(0.1))
 
