@@ -21,7 +21,7 @@ __all__ = ["Measurement", "RunStats"]
 _KEPT = 4096
 
 _RECENT = 8  # the latest refreshed baselines, which count
-_LEAST_AROUND = 4  # iterations of the plan on either side of one: fewer tell too little
+_LEAST_AROUND = 2  # iterations of the plan on either side of one: fewer tell too little
 
 _COMPARED = (Phase.BASELINE, Phase.ENFORCING)
 _ENDLESS = (*_COMPARED, Phase.OBSERVING)

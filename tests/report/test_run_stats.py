@@ -145,7 +145,7 @@ def test_a_refresh_that_is_disturbed_or_not_measured_does_not_count(weeks):
     assert weeks.stats.refreshed(range(first, first + 1), alone) is None, "a straggler came just after it"
 
 
-@pytest.mark.parametrize("healthy", [3, 4])
+@pytest.mark.parametrize("healthy", [1, 2])
 def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks, healthy):
     """It begins some iterations after a refresh, and is noticed three iterations later."""
     weeks.run(Phase.ENFORCING, 10, 1.01, 900.0).run(Phase.BASELINE, 4, 1.0, 1000.0)
@@ -158,7 +158,7 @@ def test_a_straggler_that_is_not_noticed_yet_spoils_no_comparison(weeks, healthy
         range(seen - 2, seen + 9), 980.0
     )
     compared = weeks.stats.refreshed(refresh, energies_j | dict.fromkeys(refresh, 1000.0))
-    if healthy == 3:
+    if healthy == 1:
         assert compared is None, "there is too little to compare with on one side"
         return
     assert (compared["plan_time_s"], compared["saving"]) == (pytest.approx(1.01), pytest.approx(0.1))
