@@ -12,6 +12,7 @@ import numpy as np
 
 from perseus_ds.profiling.table import CurveKey, Profile
 from perseus_ds.report.rundata import RunData
+from perseus_ds.report.typical import typical_energies_j
 from perseus_ds.simulator.truth import Truth, read_truth
 
 __all__ = ["Claims", "CurveErrors", "claims_of"]
@@ -49,7 +50,7 @@ class Claims:
         claimed_slowdown: ``slowdown`` of the summary, a fraction.
         true_slowdown: The same from the true times.
         true_time_s: Median true time of the iterations under the plan, in s.
-        true_energy_j: Median true energy of one pipeline in them, in J.
+        true_energy_j: Mean true energy of one pipeline in them, in J.
         curves: Errors of the profile; None without a profile.
         host_ahead: Largest lead of a rank's host over its GPU, in instructions.
     """
@@ -88,8 +89,8 @@ def claims_of(data: RunData) -> Claims | None:
         truths = read_truth(directory, [*numbers, *(number + 1 for number in numbers[-1:])])
     if not data.summary["simulated"] or not truths:
         return None
-    before_s, before_j = _medians(data, truths, "baseline")
-    after_s, after_j = _medians(data, truths, "enforcing")
+    before_s, before_j = _typical(data, truths, "baseline")
+    after_s, after_j = _typical(data, truths, "enforcing")
     return Claims(
         _or_nan(data.summary["saving"]),
         1.0 - after_j / before_j,
@@ -102,8 +103,8 @@ def claims_of(data: RunData) -> Claims | None:
     )
 
 
-def _medians(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float, float]:
-    """Return median true time in s and energy in J per pipeline of a phase's steady iterations."""
+def _typical(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float, float]:
+    """Return median true time in s and typical energy in J per pipeline of a phase's steady iterations, as is claimed."""
     wanted = [row["iteration"] for row in data.iterations if row["phase"] == phase and row.get("steady", True)]
     whole = [number for number in wanted if all({number, number + 1} <= truth.begins.keys() for truth in truths)]
     if not whole:
@@ -111,7 +112,7 @@ def _medians(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float,
     lasted = [[_between(truth, number) for truth in truths] for number in whole]
     times_s = [fmean(time_s for time_s, _ in one) for one in lasted]
     energies_j = [sum(energy_j for _, energy_j in one) / data.summary["pipelines"] for one in lasted]
-    return median(times_s), median(energies_j)
+    return median(times_s), fmean(typical_energies_j(zip(times_s, energies_j, strict=True)))
 
 
 def _between(truth: Truth, number: int) -> tuple[float, float]:

@@ -60,6 +60,17 @@ def test_claims_are_set_against_the_truth(run):
     assert ("energy saved", "+30.00 %", "+33.33 %") in claims.rows()
 
 
+def test_the_truth_is_a_mean_as_the_claim_is(tmp_path):
+    """The GPU gets warm: the median would leave out what it draws at the begin and at the end."""
+    run = run_of(tmp_path, leakage_per_k=0.002, thermal_window_s=10.0)
+    (truth,) = read_truth(tmp_path / "gpus", range(7))
+    drawn_j = [truth.begins[number + 1].energy_j - truth.begins[number].energy_j for number in range(6)]
+    assert drawn_j[2] > 1.01 * drawn_j[0]
+    claims = claims_of(run)
+    assert claims is not None
+    assert claims.true_saving == pytest.approx(1.0 - sum(drawn_j[3:]) / sum(drawn_j[:3]))
+
+
 def test_a_profile_is_compared_with_gpus_as_warm_as_while_it_was_measured(tmp_path):
     run = run_of(tmp_path, leakage_per_k=0.002, thermal_window_s=1.0)
     for row in run.iterations[1:3]:
