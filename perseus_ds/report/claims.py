@@ -104,7 +104,7 @@ def claims_of(data: RunData) -> Claims | None:
 
 
 def _typical(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float, float]:
-    """Return median true time in s and typical energy in J per pipeline of a phase's steady iterations, as is claimed."""
+    """Return median time in s and typical energy in J per pipeline of a phase's steady iterations, both true."""
     wanted = [row["iteration"] for row in data.iterations if row["phase"] == phase and row.get("steady", True)]
     whole = [number for number in wanted if all({number, number + 1} <= truth.begins.keys() for truth in truths)]
     if not whole:
