@@ -112,7 +112,8 @@ def _typical(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float,
     lasted = [[_between(truth, number) for truth in truths] for number in whole]
     times_s = [fmean(time_s for time_s, _ in one) for one in lasted]
     energies_j = [sum(energy_j for _, energy_j in one) / data.summary["pipelines"] for one in lasted]
-    return median(times_s), fmean(typical_energies_j(zip(times_s, energies_j, strict=True)))
+    typical_j = typical_energies_j(zip(times_s, energies_j, strict=True))
+    return median(times_s), fmean(typical_j) if typical_j else nan
 
 
 def _between(truth: Truth, number: int) -> tuple[float, float]:

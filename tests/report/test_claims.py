@@ -71,6 +71,13 @@ def test_the_truth_is_a_mean_as_the_claim_is(tmp_path):
     assert claims.true_saving == pytest.approx(1.0 - sum(drawn_j[3:]) / sum(drawn_j[:3]))
 
 
+def test_iterations_that_are_all_different_have_no_typical_energy(run):
+    run.iterations[2]["phase"], run.iterations = "enforcing", run.iterations[:4]
+    claims = claims_of(run)
+    assert claims is not None
+    assert math.isnan(claims.true_saving), "300 and 200 J: none is near their middle"
+
+
 def test_a_profile_is_compared_with_gpus_as_warm_as_while_it_was_measured(tmp_path):
     run = run_of(tmp_path, leakage_per_k=0.002, thermal_window_s=1.0)
     for row in run.iterations[1:3]:
