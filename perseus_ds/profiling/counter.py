@@ -88,8 +88,8 @@ def updates_seen(times_s: Array, period_s: float) -> tuple[Array, Array]:
     Returns:
         The times of all updates, and of the one that each poll saw. Where they cannot be told, the poll's own.
     """
-    mean = complex(np.exp(2j * np.pi * (times_s - times_s[0]) / period_s).mean())
-    phase_s = float(times_s[0] + np.angle(mean) / (2 * np.pi) * period_s)
+    mean = complex(_on_circle(times_s - times_s[0], np.array([period_s]))[0])
+    phase_s = _phase_s(times_s[0], mean, period_s)
     index = _update_numbers((times_s - phase_s) / period_s)
     updates_s = phase_s + period_s * np.arange(index[0] - 1, index[-1] + 2, dtype=np.float64)
     seen_s = updates_s[index - index[0] + 1] if abs(mean) > _TELLING else times_s
@@ -124,7 +124,7 @@ def _grid(times_s: Array, usual_period_s: float) -> tuple[float, float, float]:
 
     def sharpened(period_s: float, spread: float, length: int) -> tuple[float, complex]:
         candidates = period_s * (1.0 + np.linspace(-spread, spread, 81))
-        means = np.exp(2j * np.pi * since_s[:length] / candidates[:, None]).mean(axis=1)
+        means = _on_circle(since_s[:length], candidates)
         best = int(np.argmax(np.abs(means)))
         return float(candidates[best]), complex(means[best])
 
@@ -135,8 +135,17 @@ def _grid(times_s: Array, usual_period_s: float) -> tuple[float, float, float]:
         length *= 2
         period_s, mean = sharpened(period_s, spread, length)
     period_s, mean = sharpened(period_s, spread / 20, length)
-    phase_s = float(times_s[0] + np.angle(mean) / (2 * np.pi) * period_s)
-    return period_s, phase_s, abs(mean)
+    return period_s, _phase_s(times_s[0], mean, period_s), abs(mean)
+
+
+def _on_circle(since_s: Array, periods_s: Array) -> NDArray[np.complex128]:
+    """Return the mean of the times as phases on a circle, for each period."""
+    return np.exp(2j * np.pi * since_s / periods_s[:, None]).mean(axis=1)
+
+
+def _phase_s(begin_s: float, mean: complex, period_s: float) -> float:
+    """Return the time of an update, from the mean on the circle that begins at ``begin_s``."""
+    return float(begin_s + np.angle(mean) / (2 * np.pi) * period_s)
 
 
 def _update_numbers(positions: Array) -> NDArray[np.intp]:
