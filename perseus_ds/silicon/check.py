@@ -22,6 +22,7 @@ from perseus_ds.silicon.page import page
 from perseus_ds.silicon.position import position
 from perseus_ds.silicon.power_limit import power_limit
 from perseus_ds.silicon.reading_cost import reading_cost
+from perseus_ds.silicon.saving import saving
 from perseus_ds.silicon.two_stages import two_stages
 from perseus_ds.silicon.waiting_power import waiting_power
 from perseus_ds.silicon.whole_loop import whole_loop
@@ -34,6 +35,7 @@ EXPERIMENTS: dict[str, Callable[[Lab], Outcome]] = {
     "counter": counter,
     "cost of reading": reading_cost,
     "attribution": attribution,
+    "saving": saving,
     "waiting power": waiting_power,
     "power limit": power_limit,
     "two stages": two_stages,

@@ -105,6 +105,24 @@ def test_a_counter_that_is_read_seldom_shows_no_less_late(poll_s) -> None:
     assert abs(np.mean(whole_j / true_j - 1.0)) < 0.005
 
 
+@pytest.mark.parametrize("believed", [8.0, 10.0, 12.5])
+def test_a_refreshed_baseline_draws_what_the_counter_shows_of_it_by_and_by(believed) -> None:
+    """The counter averages over ten of its periods; the fit may believe in more or fewer of them."""
+    job = Job(duty=1.0, fading_s=1.0)
+    baseline, plan = ([(job.clocks[k],) * 16] * 4 for k in (0, 12))
+    swept = len(job.pipeline.spans[0])
+    bounds_s = [job.runs(one) for one in [*[plan] * 15, *[baseline] * 4, *[plan] * 10]][6:-1]
+    spans, samples = job.pipeline.spans[0], job.pipeline.samples(0, duty=1.0, fading_s=1.0, noise=0.0)
+    window = SampledWindow(0.0, 1.0, decay=believed)
+    found = attribute(spans[job.first_span : swept], job.samples, LATENCY_S, window)
+
+    whole_j = np.array(whole_energies_j(found, spans, samples, bounds_s, LATENCY_S))
+
+    true_j = np.array([job.drawn_j(one) for one in bounds_s])
+    for part in (slice(9, 13), np.r_[0:8, 14:22]):
+        assert whole_j[part].sum() == pytest.approx(true_j[part].sum(), rel=0.004)
+
+
 def test_iterations_that_the_counter_does_not_reach_have_no_energy() -> None:
     job = Job(duty=1.0)
     found = attribute(job.pipeline.spans[0], job.samples, LATENCY_S, FULL_PERIOD)
