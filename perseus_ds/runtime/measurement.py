@@ -26,8 +26,11 @@ from perseus_ds.worker_process import Call
 
 __all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "curve_key", "instructions_of", "median_trace"]
 
-KEPT_ITERATIONS = 32
-"""Iterations kept once nothing is profiled any more: a refreshed baseline, and enough before and after it."""
+KEPT_ITERATIONS = 48
+"""Iterations kept once nothing is profiled any more: a refreshed baseline, and those before and after it.
+
+An averaging counter still shows the work before them, which has to be known, too.
+"""
 
 
 _EXPECTED_LIKE = 3  # iterations that tell what the next one will be like

@@ -16,14 +16,15 @@ from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.silicon.lab import Lab, Load, between
 from perseus_ds.silicon.outcome import Limit, Outcome, judged
-from perseus_ds.silicon.powers import Rows, changed, power_w, steady
+from perseus_ds.silicon.powers import Rows, changed, power_w
 
 __all__ = ["Mix", "alone_w", "attribution", "judge", "mix"]
 
 NAME = "attribution"
 _PIECES_S = {Load.GENTLE: 0.06, Load.MEMORY: 0.04}
 _KEYS = {Load.GENTLE: CurveKey(0, Kind.FORWARD), Load.MEMORY: CurveKey(0, Kind.BACKWARD)}
-_ALONE_S, _PIECES, _LONGEST_WAIT_S = 5.0, 300, 0.12
+_PIECES, _LONGEST_WAIT_S = 300, 0.12
+_ROUNDS, _ALONE_S, _PAUSE_S, _SETTLES_S = 4, 1.2, 1.2, 0.25
 _HANDSHAKES = 20
 _WITHIN = 0.02
 
@@ -49,14 +50,21 @@ def attribution(lab: Lab) -> Outcome:
 
 
 def alone_w(lab: Lab) -> dict[Load | None, float]:
-    """Return each load's power alone; None: waiting."""
-    powers_w: dict[Load | None, float] = {}
-    for load in (None, *_PIECES_S):
-        if load is not None:
-            lab.work(load, _ALONE_S)
-        rows = steady(lab, ("energy_j",))
-        powers_w[load] = power_w(rows, rows[0][0], rows[-1][0])
-    return powers_w
+    """Return each load's power alone; None: waiting. All take turns: alone for seconds, a load warms the GPU up."""
+    watch = lab.watch(("energy_j",))
+    ran: list[tuple[Load | None, float, float]] = []
+    for load in [*_PIECES_S] * _ROUNDS:
+        begin_s = lab.now_s()
+        lab.work(load, _ALONE_S)
+        lab.synchronize()
+        end_s = lab.now_s()
+        lab.sleep(_PAUSE_S)
+        ran += [(load, begin_s, end_s), (None, end_s, lab.now_s())]
+    rows = watch.stop()
+    return {
+        load: statistics.mean(power_w(rows, begin_s + _SETTLES_S, end_s) for one, begin_s, end_s in ran if one is load)
+        for load in (None, *_PIECES_S)
+    }
 
 
 def mix(lab: Lab) -> Mix:

@@ -1,13 +1,13 @@
-"""Experiment: do a few iterations of the baseline, read as rarely as in a calm job, tell the true saving?
+"""Experiment: does a refreshed baseline, read as rarely as in a calm job, tell the saving that all readings tell?
 
-No clock may be set, so baseline and plan differ in their work: the plan's forwards are shorter, its waits longer. Long
-blocks of each tell the energy of an iteration without any model. Short blocks of the baseline among the plan's are
-what a job refreshes.
+No clock may be set, so baseline and plan differ in their work: the plan's forwards are shorter, its waits longer. A
+sweep of both tells the powers. What is true, whole iterations tell, read often, without any model.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ import numpy as np
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.energy import attribute
+from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.whole import whole_energies_j
@@ -34,7 +34,7 @@ BASELINE, PLAN = 2, 1
 _FORWARD_S = {BASELINE: 0.07, PLAN: 0.04}
 _BACKWARD_S, _SLOT_S, _MICROBATCHES = 0.04, 0.13, 6
 _FORWARD, _BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
-_SWEEP, _LONG, _AROUND, _REFRESH, _REFRESHES = 24, 16, 8, 4, 4
+_SWEEP, _APART, _AROUND, _REFRESH, _REFRESHES = 24, 16, 8, 4, 4
 _READ_EVERY_S = _MICROBATCHES * _SLOT_S / 20.0  # as a calm job does
 _HANDSHAKES = 20
 _FEWEST = 20
@@ -69,16 +69,12 @@ class Refreshes:
 
     Attributes:
         sweep: What tells the powers: micro-batches of both, by chance.
-        before: A long block of the baseline and one of the plan.
-        refreshed: Blocks of the plan, with the baseline between.
-        after: As ``before``.
+        blocks: Of the plan, with the baseline between.
         rows: Readings of the counter.
     """
 
     sweep: Block
-    before: tuple[Block, ...]
-    refreshed: tuple[Block, ...]
-    after: tuple[Block, ...]
+    blocks: tuple[Block, ...]
     rows: Rows
 
 
@@ -88,12 +84,11 @@ def saving(lab: Lab) -> Outcome:
 
 
 def measure(lab: Lab) -> Refreshes:
-    """Run a sweep, long blocks, refreshes, and long blocks again."""
+    """Run a sweep, and refreshes among the plan's iterations."""
     chance = np.random.default_rng(3)
-    both = [(BASELINE, _LONG), (PLAN, _LONG)]
-    refreshes = [(PLAN, _AROUND), *([(BASELINE, _REFRESH), (PLAN, _AROUND)] * _REFRESHES)]
-    program = [[which] * count * _MICROBATCHES for which, count in (*both, *refreshes, *both, (PLAN, 1))]
-    program.insert(0, [PLAN if one else BASELINE for one in chance.integers(2, size=_SWEEP * _MICROBATCHES)])
+    sweep = [PLAN if one else BASELINE for one in chance.integers(2, size=_SWEEP * _MICROBATCHES)]
+    refresh = [[BASELINE] * _REFRESH * _MICROBATCHES, [PLAN] * _APART * _MICROBATCHES]
+    program = [sweep, refresh[1], *(refresh * _REFRESHES), [PLAN]]
     handshakes = [lab.handshake() for _ in range(_HANDSHAKES)]
     watch = lab.watch(("energy_j",))
     on_device_s = [[_microbatch(lab, which) for which in block] for block in program]
@@ -105,7 +100,7 @@ def measure(lab: Lab) -> Refreshes:
         _block(which, ran, then[0][0])
         for which, (ran, then) in zip(program, itertools.pairwise(borders_s), strict=False)
     ]
-    return Refreshes(blocks[0], tuple(blocks[1:3]), tuple(blocks[3:-2]), tuple(blocks[-2:]), rows)
+    return Refreshes(blocks[0], tuple(blocks[1:]), rows)
 
 
 def _microbatch(lab: Lab, which: int) -> list[float]:
@@ -134,51 +129,67 @@ def _block(which: Sequence[int], borders_s: Sequence[Sequence[float]], until_s: 
 
 
 def judge(ran: Refreshes) -> Outcome:
-    """Judge the saving that all refreshes tell together: between those before and after, or half a point off."""
+    """Judge the saving that all refreshes tell together."""
     moves = changed(ran.rows)
     if len(moves) < _FEWEST:
         return judged(NAME, {}, Limit(False, f"the energy counter moved {len(moves)} times"))
-    alone_j = [{block.which: _in_a_row_j(block, moves) for block in blocks} for blocks in (ran.before, ran.after)]
-    true = [_saved(one) for one in alone_j]
-    figures: dict[str, float | str] = {"true_before_percent": 100 * true[0], "true_after_percent": 100 * true[1]}
     try:
-        refreshed_j = _refreshed_j(ran, moves)
+        found = attribute([*_work((ran.sweep,))], [one for one in moves if one[0] < ran.sweep.until_s])
     except PerseusError as error:
-        return judged(NAME, figures, Limit(False, str(error)))
-    claims = [_saved(one) for one in refreshed_j]
-    claimed = statistics.mean(claims)
-    figures |= {"claimed_percent": 100 * claimed, "spread_points": 100 * statistics.stdev(claims)}
+        return judged(NAME, {}, Limit(False, str(error)))
+    true_j, told_j = _true_j(ran.blocks, moves, found.lag_s), _told_j(ran, found)
+    true, told = (statistics.mean(_saved(one) for one in energies_j) for energies_j in (true_j, told_j))
+    off = [_saved(two) - _saved(one) for one, two in zip(true_j, told_j, strict=True)]
+    figures: dict[str, float | str] = {
+        "true_percent": 100.0 * true,
+        "claimed_percent": 100.0 * told,
+        "spread_points": 100.0 * statistics.stdev(off),
+    }
     for which, name in ((BASELINE, "baseline"), (PLAN, "plan")):
-        figures[f"{name}_alone_j"] = statistics.mean(one[which] for one in alone_j)
-        figures[f"{name}_refreshed_j"] = statistics.mean(one[which] for one in refreshed_j)
-    holds = min(true) - _WITHIN < claimed < max(true) + _WITHIN
-    return judged(NAME, figures, Limit(holds, f"{claimed:.1%} claimed, {true[0]:.1%} before, {true[1]:.1%} after"))
+        figures[f"{name}_j"] = statistics.mean(one[which] for one in true_j)
+        figures[f"{name}_claimed_j"] = statistics.mean(one[which] for one in told_j)
+    return judged(NAME, figures, Limit(abs(told - true) < _WITHIN, f"{told:.1%} claimed, {true:.1%} true"))
 
 
 def _saved(energies_j: dict[int, float]) -> float:
     return 1.0 - energies_j[PLAN] / energies_j[BASELINE]
 
 
-def _in_a_row_j(block: Block, moves: _Moves) -> float:
-    """Return the energy of an iteration of a long block: whatever the counter shows late, it shows late in each."""
+def _true_j(blocks: Sequence[Block], moves: _Moves, lag_s: float) -> list[dict[int, float]]:
+    """Return the mean energies of each refresh and the plan's iterations around it, from all readings.
+
+    The iterations that still show the baseline are the plan's: whatever they show too much, the baseline has drawn.
+    """
     at_s, energy_j = np.array(moves).T
-    # What it shows of the block before may last for some iterations.
-    shown_j = np.interp(block.borders_s[_LONG // 4 :], at_s, energy_j)
-    return float(np.polyfit(np.arange(len(shown_j)), shown_j, 1)[0])
+    late = math.ceil(lag_s / (_MICROBATCHES * _SLOT_S))
+    found = []
+    for borders_s in _around(blocks):
+        before_j, baseline_j, after_j = (np.diff(np.interp(one, at_s, energy_j)) for one in borders_s)
+        plan_j = float(np.mean([*before_j, *after_j[late:]]))
+        drawn_j = float(baseline_j.sum() + after_j[:late].sum()) - len(after_j[:late]) * plan_j
+        found.append({BASELINE: drawn_j / len(baseline_j), PLAN: plan_j})
+    return found
 
 
-def _refreshed_j(ran: Refreshes, moves: _Moves) -> list[dict[int, float]]:
-    """Return the mean energies of each refresh and the plan's iterations around it, as a calm job would."""
-    swept, spans = ([*_work((ran.sweep,))], [*_work((ran.sweep, *ran.before, *ran.refreshed))])
-    found = attribute(swept, [one for one in moves if one[0] < ran.sweep.until_s])
+def _around(blocks: Sequence[Block]) -> Iterator[tuple[list[float], list[float], list[float]]]:
+    """Yield the borders of the iterations before each refresh, in it, and after it."""
+    for before, baseline, after in zip(blocks[::2], blocks[1::2], blocks[2::2], strict=False):
+        yield before.borders_s[-_AROUND - 1 :], baseline.borders_s, after.borders_s[: _AROUND + 1]
+
+
+def _told_j(ran: Refreshes, found: Attribution) -> list[dict[int, float]]:
+    """Return the same as a calm job would tell it: each refresh by itself, from rare readings and the fitted powers."""
+    spans = [*_work((ran.sweep, *ran.blocks))]
     rarely = _rarely(ran.rows, found.period_s)
-    bounds_s = [list(itertools.pairwise(block.borders_s)) for block in ran.refreshed]
-    told_j = iter(whole_energies_j(found, spans, rarely, [*itertools.chain(*bounds_s)], usual_period_s=found.period_s))
-    blocks_j = [list(itertools.islice(told_j, len(one))) for one in bounds_s]
-    # The first iteration after a border, and the one before it, are on the way between two clocks.
-    around_j = [[*earlier[1:-1], *later[1:-1]] for earlier, later in zip(blocks_j[::2], blocks_j[2::2], strict=False)]
-    pairs = zip(blocks_j[1::2], around_j, strict=True)
-    return [{BASELINE: statistics.mean(one), PLAN: statistics.mean(around)} for one, around in pairs]
+    told = []
+    for borders_s in _around(ran.blocks):
+        bounds_s = [bound for one in borders_s for bound in itertools.pairwise(one)]
+        energies_j = whole_energies_j(found, spans, rarely, bounds_s, usual_period_s=found.period_s)
+        baseline_j = energies_j[_AROUND : _AROUND + _REFRESH]
+        # The first iteration after a refresh, and the one before it, are on the way between two clocks.
+        around_j = [*energies_j[: _AROUND - 1], *energies_j[_AROUND + _REFRESH + 1 :]]
+        told.append({BASELINE: statistics.mean(baseline_j), PLAN: statistics.mean(around_j)})
+    return told
 
 
 def _work(blocks: Sequence[Block]) -> Iterator[Span]:
