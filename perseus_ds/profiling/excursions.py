@@ -2,7 +2,7 @@
 
 A counter that averages shows them late. How late, and how much more they draw, is fitted in a sweep, where one can
 stand for the other. An excursion tells by itself how much more it draws: all that the counter has shown from its begin
-until it has faded, less what the usual iterations then draw. How late it was shown does not matter.
+until it has faded, less what the usual iterations then draw. How late it was shown does not matter, but noise does.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from perseus_ds.profiling.spans import Span
 
-__all__ = ["Excursion", "excursions", "power_scales"]
+__all__ = ["Excursion", "excursions", "told_apart"]
 
 Array = NDArray[np.float64]
 
 Bounds = tuple[float, float]
+
+_MAY_BE_OFF = 0.2  # of what the fit says that the counter shows late
 
 
 @dataclass(frozen=True)
@@ -64,30 +66,46 @@ def excursions(spans: Sequence[Span], bounds_s: Sequence[Bounds], lag_s: float) 
     return found if all(in_time) else []
 
 
-def power_scales(
-    apart: Sequence[Excursion], within_s: Bounds, times_s: Array, counter_j: Array, shown_j: Array
-) -> Array:
-    """Return what the fitted powers have to be multiplied by to agree with the counter.
+def told_apart(
+    apart: Sequence[Excursion], within_s: Bounds, times_s: Array, missed_j: Array, late_j: Array
+) -> tuple[Array, Array]:
+    """Return a better curve of what the fitted powers miss: with what an excursion itself tells of its end.
+
+    By the fit, an excursion misses what the counter says at its end, less what it has still to show by then. By
+    itself, it misses all until it has been shown, less what usual iterations miss in that time. The more certain one
+    counts more.
 
     Args:
         apart: Excursions.
-        within_s: Begin and end of the usual iterations and excursions together.
+        within_s: Begin of the first usual iteration and end of the last.
         times_s: When the counter was read, shape (n,).
-        counter_j: What it showed, shape (n,).
-        shown_j: What it would show of the fitted powers, first of all but the excursions and then of each, shape
-            (n, 1 + excursions).
+        missed_j: What it has shown beyond what it would show of the fitted powers, shape (n,).
+        late_j: What it has still to show of the fitted powers, shape (n,).
 
     Returns:
-        In the order of the columns; all ones without excursions.
+        Times and joules of the curve; as given without excursions.
     """
-
-    def sums_j(begin_s: float, end_s: float) -> Array:
-        both = [np.interp([begin_s, end_s], times_s, column) for column in (counter_j, *shown_j.T)]
-        return np.diff(both)[:, 0]
-
     if not apart:
-        return np.ones(1)
-    rows_j = [sums_j(one.begin_s, one.shown_s) for one in apart]
-    rest_j = sums_j(*within_s) - np.sum(rows_j, axis=0)
-    usual = rest_j[0] / rest_j[1]
-    return np.array([usual, *((row[0] - usual * row[1]) / row[2 + k] for k, row in enumerate(rows_j))])
+        return times_s, missed_j
+    inside = [(times_s > one.begin_s) & (times_s < one.shown_s) for one in apart]
+    outside = ~np.any(inside, axis=0)
+    usual = outside & (times_s >= within_s[0]) & (times_s <= within_s[1])
+
+    def between(curve_j: Array, begin_s: float, end_s: float) -> float:
+        return float(np.diff(np.interp([begin_s, end_s], times_s, curve_j))[0])
+
+    rest_s = within_s[1] - within_s[0] - sum(one.shown_s - one.begin_s for one in apart)
+    rest_j = between(missed_j, *within_s) - sum(between(missed_j, one.begin_s, one.shown_s) for one in apart)
+    noise_j2 = float(np.var(np.diff(missed_j)[usual[1:]]))
+    knots = [*zip(times_s[outside].tolist(), missed_j[outside].tolist(), strict=True)]
+    for one, polls in zip(apart, inside, strict=True):
+        before_j, by_fit_j, all_j = np.interp([one.begin_s, one.end_s, one.shown_s], times_s, missed_j).tolist()
+        fading = (one.shown_s - one.end_s) / rest_s
+        by_itself_j = all_j - fading * rest_j
+        by_itself_j2 = noise_j2 * (np.count_nonzero(polls) + fading**2 * np.count_nonzero(usual))
+        by_fit_j2 = (_MAY_BE_OFF * between(late_j, one.begin_s, one.end_s)) ** 2
+        share = by_fit_j2 / max(by_fit_j2 + by_itself_j2, 1e-9)
+        end_j = by_fit_j + share * (by_itself_j - by_fit_j)
+        knots += [(one.begin_s, before_j), (one.end_s, end_j), (one.shown_s, all_j)]
+    both = np.array(sorted(knots))
+    return both[:, 0], both[:, 1]

@@ -14,7 +14,7 @@ import numpy as np
 from perseus_ds.profiling.achieved import Reading, at_read_clocks
 from perseus_ds.profiling.counter import CounterTrace, updates_seen
 from perseus_ds.profiling.energy import Attribution, attribute
-from perseus_ds.profiling.excursions import Excursion, excursions, power_scales
+from perseus_ds.profiling.excursions import excursions, told_apart
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import exposure
@@ -56,37 +56,27 @@ def whole_energies_j(
     found = found or attribute(spans, samples, switch_latency_s, readings=readings, usual_period_s=usual_period_s)
     times_s, counter_j = np.array(samples).T
     updates_s, seen_s = updates_seen(times_s, found.period_s)
-    apart = excursions(spans, bounds_s, found.lag_s)
-    power = _power(found, did, apart, updates_s[0] - found.lag_s - found.period_s)
+    power = _power(found, did, updates_s[0] - found.lag_s - found.period_s)
     steps = np.arange(len(updates_s))
     every = CounterTrace(updates_s, found.period_s, steps[:-1], steps[1:], np.zeros(len(steps) - 1))
-    exposed_j = np.cumsum(exposure(power, every, found.window), axis=0)
-    shown_j = np.array([np.interp(seen_s, updates_s, np.append(0.0, one)) for one in exposed_j.T]).T
-    scales = power_scales(apart, (bounds_s[0][0], bounds_s[-1][1]), times_s, counter_j, shown_j)
-    missed_j = counter_j - shown_j @ scales
-    # Whatever is shown until an excursion has faded, the excursion is the cause of.
-    told = np.ones(len(times_s), dtype=bool)
-    for one in apart:
-        told &= (times_s <= one.begin_s) | (times_s >= one.shown_s)
+    shown_j = np.interp(seen_s, updates_s, np.append(0.0, np.cumsum(exposure(power, every, found.window)[:, 0])))
+    apart = excursions(spans, bounds_s, found.lag_s)
+    late_j = power.integral(seen_s)[:, 0] - shown_j
+    curve_s, curve_j = told_apart(apart, (bounds_s[0][0], bounds_s[-1][1]), times_s, counter_j - shown_j, late_j)
 
     def energy_j(begin_s: float, end_s: float) -> float:
         if begin_s < times_s[0] or end_s > times_s[-1]:
             return float("nan")
         both_s = np.array([begin_s, end_s])
-        return float(np.diff(power.integral(both_s) @ scales + np.interp(both_s, times_s[told], missed_j[told]))[0])
+        return float(np.diff(power.integral(both_s)[:, 0] + np.interp(both_s, curve_s, curve_j))[0])
 
     return [energy_j(*one) for one in bounds_s]
 
 
-def _power(found: Attribution, did: Sequence[Segment], apart: Sequence[Excursion], since_s: float) -> Timeline:
-    """Return the power as fitted, from a time before the work began: of all but the excursions, and of each."""
+def _power(found: Attribution, did: Sequence[Segment], since_s: float) -> Timeline:
+    """Return the power as fitted, from a time before the work began."""
     first = did[0]
     before = [Segment(since_s, first.begin_s, Between.WAITING, first.clock_mhz)] if since_s < first.begin_s else []
     ran = [*before, *did]
     edges_s = np.array([*(one.begin_s for one in ran), ran[-1].end_s])
-    powers_w = np.zeros((len(ran), 1 + len(apart)))
-    columns = np.zeros(len(ran), dtype=np.intp)
-    for number, one in enumerate(apart, 1):
-        columns[(edges_s[:-1] >= one.begin_s) & (edges_s[:-1] < one.end_s)] = number
-    powers_w[np.arange(len(ran)), columns] = [found.power_w(one) for one in ran]
-    return Timeline(edges_s, powers_w)
+    return Timeline(edges_s, np.array([[found.power_w(one)] for one in ran]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.excursions import Excursion, excursions, power_scales
+from perseus_ds.profiling.excursions import Excursion, excursions, told_apart
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.timeline import Timeline
@@ -40,21 +40,37 @@ def test_several_are_told_apart_if_each_is_shown_before_the_next() -> None:
     assert excursions(*work, lag_s=5.0) == [], "the second begins while the first is still shown"
 
 
-@pytest.mark.parametrize("believed_lag_s", [0.7, 1.0, 1.3])
-def test_powers_agree_with_the_counter_whatever_lag_is_believed(believed_lag_s) -> None:
-    """The plan draws 240 W and the baseline 300; fitted were 250 and 330, and an average over another time."""
-    apart = [Excursion(20.0, 28.0, 34.0)]
-    edges_s, at_s = np.array([0.0, 20.0, 28.0, 60.0]), np.arange(0.0, 60.0, 0.1)
-    true = Timeline(edges_s, np.array([[240.0], [300.0], [240.0]]))
-    fitted = Timeline(edges_s, np.array([[250.0, 0.0], [0.0, 330.0], [250.0, 0.0]]))
-    counter_j = true.averaged(at_s, 0.0, 1.0)[:, 0]
-    shown_j = fitted.averaged(at_s, 0.0, believed_lag_s)
-
-    scales = power_scales(apart, (0.0, 59.0), at_s, counter_j, shown_j)
-
-    assert scales * [250.0, 330.0] == pytest.approx([240.0, 300.0], rel=0.003)
+APART = [Excursion(20.0, 28.0, 34.0)]
+EDGES_S, READ_S = np.array([0.0, 20.0, 28.0, 60.0]), np.arange(0.0, 60.0, 0.1)
 
 
-def test_without_excursions_powers_are_as_fitted() -> None:
-    at_s = np.arange(0.0, 9.0)
-    assert power_scales([], (0.0, 9.0), at_s, 2.0 * at_s, at_s[:, None]) == [1.0]
+def powers_w(noise_j: float, believed_lag_s: float) -> tuple[float, float]:
+    """Return the power of the excursion, and of the usual iterations just after it.
+
+    They draw 300 and 240 W, and the counter shows an average of a second. Fitted were 330 and 250 W, and another time.
+    """
+    true, fitted = (Timeline(EDGES_S, np.array([[usual], [more], [usual]])) for usual, more in ((240, 300), (250, 330)))
+    counter_j = true.averaged(READ_S, 0.0, 1.0)[:, 0] + np.random.default_rng(1).normal(0.0, noise_j, len(READ_S))
+    drawn_j, shown_j = fitted.integral(READ_S)[:, 0], fitted.averaged(READ_S, 0.0, believed_lag_s)[:, 0]
+    at_s, missed_j = told_apart(APART, (0.0, 59.0), READ_S, counter_j - shown_j, drawn_j - shown_j)
+    borders_s = [20.0, 28.0, 34.0]
+    both = np.diff(np.interp(borders_s, READ_S, drawn_j) + np.interp(borders_s, at_s, missed_j)) / [8.0, 6.0]
+    return float(both[0]), float(both[1])
+
+
+@pytest.mark.parametrize("believed_lag_s", [0.7, 1.0, 1.4])
+def test_an_excursion_tells_what_it_draws_whatever_lag_is_believed(believed_lag_s) -> None:
+    assert powers_w(0.05, believed_lag_s) == pytest.approx([300.0, 240.0], rel=0.003)
+
+
+def test_where_the_counter_is_noisy_the_fit_counts_more() -> None:
+    by_fit_w = powers_w(1000.0, 1.4)[0] - powers_w(1000.0, 1.0)[0]
+    by_itself_w = powers_w(0.05, 1.4)[0] - powers_w(0.05, 1.0)[0]
+    assert by_fit_w > 3.0, "a second less of the lag, times the difference of the fitted powers"
+    assert abs(by_itself_w) < 0.5
+
+
+def test_without_excursions_the_curve_stays_as_it_is() -> None:
+    at_s, missed_j = told_apart([], (0.0, 59.0), READ_S, READ_S, READ_S)
+    assert at_s is READ_S
+    assert missed_j is READ_S
