@@ -101,7 +101,7 @@ class ProfilingConfig(Section):
     mode: Literal["blocks", "iteration"] = Field(
         default="blocks", description="Change clocks within an iteration (blocks), or between iterations (iteration)."
     )
-    max_iterations: int = Field(default=40, ge=1, description="Longest sweep, in iterations.")
+    max_iterations: int = Field(default=39, ge=1, description="Longest sweep, in iterations.")
     max_instruction_slowdown: float = Field(
         default=2.0, ge=1.0, description="Skip clocks that slow an instruction by more than this factor."
     )

@@ -281,14 +281,11 @@ def _group(problem: Problem, base: PlanSet, slow: Mapping[StageSlowdowns, PlanSe
         max_energy_j=highest.energy_j,
         max_time_s=highest.time_s,
         waiting_w=problem.energy_j(0.0, 1.0),
-        expected_times_s={
-            (key, point.frequency_mhz): point.time_s
-            for key, points in problem.profile.curves.items()
-            for point in points
-        },
+        expected_times_s={(key, p.frequency_mhz): p.time_s for key, row in problem.profile.curves.items() for p in row},
         straggler_plans=slow,
         uniform_caps=tuple((plan.time_s, plan.energy_j) for plan in uniform_caps(problem)),
         microbatch_spread=problem.uneven.spread if problem.uneven is not None else 0.0,
+        limited=problem.profile.limited,
     )
 
 

@@ -64,6 +64,7 @@ class PipelineGroup:
         uniform_caps: Predicted time and energy with one cap on all its clocks, fastest first.
         microbatch_spread: By how much an instruction's time differs from micro-batch to micro-batch, relative standard
             deviation; 0: they are alike.
+        limited: Curves that run at the power limit at their highest clock.
     """
 
     dag: PipelineDag
@@ -76,6 +77,7 @@ class PipelineGroup:
     straggler_plans: Mapping[StageSlowdowns, PlanSet] = field(default_factory=dict)
     uniform_caps: tuple[tuple[float, float], ...] = ()
     microbatch_spread: float = 0.0
+    limited: frozenset[CurveKey] = frozenset()
 
     def plan_set(self, condition: StageSlowdowns) -> PlanSet:
         """Return the frontier for a condition: its straggler plans if there are any, else the base."""

@@ -38,6 +38,7 @@ class _Curve(BaseModel):
     kind: Kind = Field(strict=False)
     chunk: int = Field(ge=0)
     backward_chunk: int = Field(ge=-1)
+    limited: bool = False
     points: list[tuple[_Clock, _Positive, _Number, _Number, _Number]] = Field(min_length=1)
 
 
@@ -117,14 +118,11 @@ def load_profile(
         detail = f"{name} is '{found}', here it is '{depends_on[name]}'"
         _set_aside(file, "cache-foreign", detail, report)
         return None
-    rows = {
-        CurveKey(curve.stage, curve.kind, curve.chunk, curve.backward_chunk): [
-            ProfilePoint(*point) for point in curve.points
-        ]
-        for curve in entry.curves
-    }
+    keys = [CurveKey(one.stage, one.kind, one.chunk, one.backward_chunk) for one in entry.curves]
+    rows = {key: [ProfilePoint(*p) for p in one.points] for key, one in zip(keys, entry.curves, strict=True)}
+    limited = frozenset(key for key, one in zip(keys, entry.curves, strict=True) if one.limited)
     try:
-        profile = make_profile(rows, str(file))
+        profile = replace(make_profile(rows, str(file)), limited=limited)
         others = {name: getattr(entry, name) for name in _OTHERS}
         return replace(profile, **others), entry.blocking_power_w
     except PerseusError as error:
@@ -158,6 +156,7 @@ def store_profile(
             kind=key.kind,
             chunk=key.chunk,
             backward_chunk=key.backward_chunk,
+            limited=key in profile.limited,
             points=[(p[0], p[1], p[2], p[3], p[4]) for p in points],
         )
         for key, points in profile.curves.items()

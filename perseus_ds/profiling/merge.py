@@ -70,6 +70,7 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
         waiting_slope_w_per_mhz=slope,
         waiting_mhz=waiting_mhz,
         request_stall_s=median(stalls_s) if stalls_s else 0.0,
+        limited=frozenset(key for one in attributions for key in one.asked_mhz),
     )
     return profile, blocking_power_w
 

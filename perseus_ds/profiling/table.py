@@ -94,6 +94,7 @@ class Profile:
         switch_tail_share: Share of the clock requests that take far longer than the others to the same clock.
         switch_tail_s: Their mean additional time, exponentially distributed.
         switch_latency_s: Usual time from a request to each clock in MHz, where it is known.
+        limited: Curves whose highest clock no GPU holds at its power limit: their time there grows as GPUs warm up.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
@@ -104,6 +105,7 @@ class Profile:
     switch_tail_share: float = 0.0
     switch_tail_s: float = 0.0
     switch_latency_s: Mapping[int, float] = field(default_factory=dict)
+    limited: frozenset[CurveKey] = frozenset()
 
     @property
     def stages(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from perseus_ds.config import Config
 from perseus_ds.console import log
+from perseus_ds.coordination.ageing import ageing
 from perseus_ds.coordination.events import (
     BaselineRefreshed,
     CheckpointSaved,
@@ -182,7 +183,7 @@ class RunRecorder:
         self._table, self._microbatches, self._cautious = table, table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
         base = table.groups[0].base
-        self._stats.plan(Measurement(*table.predicted(plans)), table.max_energy_j)
+        self._stats.plan(Measurement(*table.predicted(plans)), table.max_energy_j, ageing(table, plans))
         self.directory.write_json("plan.json", plans[0].to_json())
         self._event("plans", event.iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
 
@@ -209,9 +210,8 @@ class RunRecorder:
 
     def _plan_switched(self, event: PlanSwitched) -> None:
         self._stats.stragglers.switched(event)
-        lasts_s = max(plan.time_s for plan in event.plans)
-        self._settled = event.iteration + max(1, ceil(self._counter_lag_s / lasts_s))
         plans = [{"time_s": plan.time_s, "energy_j": plan.energy_j} for plan in event.plans]
+        self._settled = event.iteration + max(1, ceil(self._counter_lag_s / max(plan.time_s for plan in event.plans)))
         self._event("switch", event.iteration, plans=plans)
 
     def _phase_entered(self, event: PhaseEntered) -> None:

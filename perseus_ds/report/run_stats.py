@@ -75,6 +75,7 @@ class RunStats:
     earlier_baseline: Measurement | None = None
     _predicted: Measurement | None = None
     _predicted_saving: float | None = None
+    _ageing: float = 1.0
     _planned_beside: Measurement | None = None  # the baseline when the plan was made
     _rows: dict[int, _Iteration] = field(default_factory=dict)
     _compared: deque[frozenset[int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -199,14 +200,15 @@ class RunStats:
         """The recent baseline of this run, or of the earlier run that it resumes; None before both."""
         return self.earlier_baseline or self.typical(Phase.BASELINE)
 
-    def plan(self, predicted: Measurement, highest_j: float) -> None:
+    def plan(self, predicted: Measurement, highest_j: float, ageing: float = 1.0) -> None:
         """Take the prediction of a new plan without stragglers.
 
         Args:
             predicted: Its time and energy.
             highest_j: Energy predicted at the highest clock.
+            ageing: Share of the baseline's slowing that the plan shows, as GPUs warm up.
         """
-        self._predicted, self._planned_beside = predicted, self.baseline
+        self._predicted, self._planned_beside, self._ageing = predicted, self.baseline, ageing
         self._predicted_saving = 1.0 - predicted.energy_j / highest_j
 
     def _predicted_now(self, baseline: Measurement | None) -> Measurement | None:
@@ -215,7 +217,7 @@ class RunStats:
         if planned is None or then is None or baseline is None:
             return planned
         return Measurement(
-            planned.iteration_time_s * baseline.iteration_time_s / then.iteration_time_s,
+            planned.iteration_time_s * (1.0 + self._ageing * (baseline.iteration_time_s / then.iteration_time_s - 1.0)),
             planned.energy_j * baseline.energy_j / then.energy_j,
         )
 

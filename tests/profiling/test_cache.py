@@ -42,9 +42,10 @@ def test_a_stored_profile_comes_back_exactly(tmp_path: Path) -> None:
     assert [file.suffix for file in (tmp_path / "new" / "cache").iterdir()] == [".json"]
 
 
-def test_what_requests_delay_comes_back_too(tmp_path: Path) -> None:
+def test_what_requests_delay_and_the_power_limit_comes_back_too(tmp_path: Path) -> None:
     delays = {"request_stall_s": 0.001, "switch_tail_share": 0.05, "switch_tail_s": 0.15}
-    profile = replace(measured(), **delays, switch_latency_s={1410: 0.02, 1395: 0.2})
+    limited = frozenset({CurveKey(0, Kind.BACKWARD)})
+    profile = replace(measured(), **delays, switch_latency_s={1410: 0.02, 1395: 0.2}, limited=limited)
     store_profile(tmp_path, HERE, profile, 83.64, pytest.fail)
 
     cached = load_profile(tmp_path, HERE, pytest.fail)

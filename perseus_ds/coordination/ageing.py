@@ -1,0 +1,56 @@
+"""How much of the highest clocks' slowing shows in a plan, as GPUs warm up.
+
+At the power limit a warm GPU, which leaks, runs at a lower clock. Refreshed baselines tell how much slower iterations
+at the highest clocks have become. A plan becomes so only as far as its instructions run at the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perseus_ds.coordination.plan_table import FrequencyPlan, PipelineGroup, PlanTable
+from perseus_ds.profiling.table import CurveKey
+
+__all__ = ["ageing"]
+
+_LONGER = 0.01  # by which an instruction at the limit is made to take longer
+_TELLS = 0.1  # of that: where the highest clocks show less, something else makes them slower
+
+
+def ageing(table: PlanTable, plans: Sequence[FrequencyPlan]) -> float:
+    """Return by what share of the highest clocks' slowing the plans get slower.
+
+    Args:
+        table: The plans, and the times that they follow from.
+        plans: One per pipeline.
+
+    Returns:
+        0 if no instruction on the critical path runs at the limit, and 1 if all do; 1 also where nothing is known of
+        a limit: then the job itself gets slower.
+    """
+    if not any(group.limited for group in table.groups):
+        return 1.0
+    highest = max(_growth(group, None) for group in table.groups)
+    planned = max(_growth(table.of(pipeline), plan) for pipeline, plan in enumerate(plans))
+    return min(1.0, planned / highest) if highest > _TELLS else 1.0
+
+
+def _growth(group: PipelineGroup, plan: FrequencyPlan | None) -> float:
+    """Return how much longer an iteration takes, relative to its instructions at the limit; None: at highest clocks."""
+    tops_mhz = _tops_mhz(group)
+    times_s, longer_s = [], []
+    for one in group.dag.instructions:
+        key = CurveKey.of(one)
+        mhz = tops_mhz[key] if plan is None else plan.clocks_mhz[one.stage][one.operation]
+        limited = key in group.limited and mhz == tops_mhz[key]
+        times_s.append(group.expected_s(key, mhz))
+        longer_s.append(times_s[-1] * (1.0 + _LONGER * limited))
+    return (group.dag.makespan(longer_s) / group.dag.makespan(times_s) - 1.0) / _LONGER
+
+
+def _tops_mhz(group: PipelineGroup) -> dict[CurveKey, int]:
+    """Return the highest clock of each curve."""
+    tops_mhz: dict[CurveKey, int] = {}
+    for key, mhz in group.expected_times_s:
+        tops_mhz[key] = max(mhz, tops_mhz.get(key, 0))
+    return tops_mhz
