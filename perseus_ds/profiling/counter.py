@@ -89,11 +89,8 @@ def updates_seen(times_s: Array, period_s: float) -> tuple[Array, Array]:
         The times of all updates, and of the one that each poll saw. Where they cannot be told, the poll's own.
     """
     mean = complex(_on_circle(times_s - times_s[0], np.array([period_s]))[0])
-    phase_s = _phase_s(times_s[0], mean, period_s)
-    index = _update_numbers((times_s - phase_s) / period_s)
-    updates_s = phase_s + period_s * np.arange(index[0] - 1, index[-1] + 2, dtype=np.float64)
-    seen_s = updates_s[index - index[0] + 1] if abs(mean) > _TELLING else times_s
-    return updates_s, seen_s
+    updates_s, index = _regular(times_s, period_s, _phase_s(times_s[0], mean, period_s), more=1)
+    return updates_s, updates_s[index] if abs(mean) > _TELLING else times_s
 
 
 def _update_grid(times_s: Array, usual_period_s: float) -> tuple[Array, float, NDArray[np.intp]]:
@@ -109,9 +106,15 @@ def _update_grid(times_s: Array, usual_period_s: float) -> tuple[Array, float, N
     period_s, phase_s, regularity = _grid(times_s, usual_period_s)
     if regularity <= (_TELLING if usual_period_s else _REGULAR):
         return times_s, float(np.median(np.diff(times_s))), np.arange(len(times_s))
+    updates_s, index = _regular(times_s, period_s, phase_s)
+    return updates_s, period_s, index
+
+
+def _regular(times_s: Array, period_s: float, phase_s: float, more: int = 0) -> tuple[Array, NDArray[np.intp]]:
+    """Return the times of all updates, with some more at both ends, and the number of the one that each poll saw."""
     index = _update_numbers((times_s - phase_s) / period_s)
-    updates_s = phase_s + period_s * np.arange(index[0], index[-1] + 1)
-    return updates_s, period_s, index - index[0]
+    first = index[0] - more
+    return phase_s + period_s * np.arange(first, index[-1] + 1 + more, dtype=np.float64), index - first
 
 
 def _grid(times_s: Array, usual_period_s: float) -> tuple[float, float, float]:
