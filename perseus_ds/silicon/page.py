@@ -13,7 +13,7 @@ ABOUT = {
     "counter": "Steps of load from 10 ms to 2 s show what of the past the energy counter tells.",
     "cost of reading": "Each reading of NVML, alone and among eight processes.",
     "attribution": "Each load's power in a mix against the same alone: within 2 %, and the interval covers it.",
-    "saving": "A refreshed baseline, read rarely, tells the saving that long blocks tell: within half a point.",
+    "saving": "A refreshed baseline, read rarely, tells the saving that all readings tell: within half a point.",
     "waiting power": "What spinning on 1 to 32 multiprocessors draws, and an idle context.",
     "power limit": "A minute of matrix work and bursts after idling look like no straggler and no drift.",
     "two stages": "Stalls of 50 ms land in the waits (± 0.2 ms) of three programs; instructions stay (± 1 %).",
