@@ -147,6 +147,8 @@ def test_what_the_power_limit_makes_of_the_highest_clock_is_to_be_asked_for_ther
     ranks = [(pipeline, limited(one, mhz)) for pipeline, mhz in ((0, 1395), (1, 1365)) for one in attributions]
     profile, _ = merge_profiles(ranks)
 
+    assert profile.limited == set(profile.curves)
+    assert merge_profiles([(0, one) for one in attributions])[0].limited == set()
     for key, points in profile.curves.items():
         tops_s = [one.curves[key][0].time_s for _, one in ranks if key in one.curves]
         assert points[0][:2] == (1410, pytest.approx(np.mean(tops_s)))
