@@ -253,6 +253,11 @@ class PlanTable:
         energies = [one.max_energy_j + one.waiting_w * (self.max_time_s - one.max_time_s) for one in groups]
         return sum(energies) / len(energies)
 
+    @property
+    def highest(self) -> tuple[float, float]:
+        """Time and energy of the job's iteration at the highest clock, as ``predicted`` tells them of plans."""
+        return self.max_time_s, self.max_energy_j
+
     def conditions(self, slowdowns: np.ndarray) -> list[GroupCondition]:
         """Return the group and condition of each pipeline."""
         return [(number, stage_slowdowns(row)) for number, row in zip(self.group_of, slowdowns, strict=True)]

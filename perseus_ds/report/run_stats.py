@@ -74,6 +74,7 @@ class RunStats:
     stragglers: StragglerRecords = field(default_factory=StragglerRecords)
     earlier_baseline: Measurement | None = None
     _predicted: Measurement | None = None
+    _highest_s: float = 0.0
     _predicted_saving: float | None = None
     _ageing: float = 1.0
     _planned_beside: Measurement | None = None  # the baseline when the plan was made
@@ -200,24 +201,31 @@ class RunStats:
         """The recent baseline of this run, or of the earlier run that it resumes; None before both."""
         return self.earlier_baseline or self.typical(Phase.BASELINE)
 
-    def plan(self, predicted: Measurement, highest_j: float, ageing: float = 1.0) -> None:
+    def plan(self, predicted: Measurement, highest: Measurement, ageing: float = 1.0) -> None:
         """Take the prediction of a new plan without stragglers.
 
         Args:
             predicted: Its time and energy.
-            highest_j: Energy predicted at the highest clock.
+            highest: The same at the highest clock.
             ageing: Share of the baseline's slowing that the plan shows, as GPUs warm up.
         """
-        self._predicted, self._planned_beside, self._ageing = predicted, self.baseline, ageing
-        self._predicted_saving = 1.0 - predicted.energy_j / highest_j
+        self._predicted, self._planned_beside = predicted, self.baseline
+        self._highest_s, self._ageing = highest.iteration_time_s, ageing
+        self._predicted_saving = 1.0 - predicted.energy_j / highest.energy_j
 
     def _predicted_now(self, baseline: Measurement | None) -> Measurement | None:
-        """Return the prediction, changed as the baseline has changed since the plan was made: GPUs get warm."""
+        """Return the prediction, changed as the baseline has changed since the plan was made: GPUs get warm.
+
+        The profile's highest clocks may be of warmer GPUs than that baseline was. So whatever lies between the two is
+        no change.
+        """
         planned, then = self._predicted, self._planned_beside
         if planned is None or then is None or baseline is None:
             return planned
+        now_s = baseline.iteration_time_s
+        same_s = sorted((then.iteration_time_s, self._highest_s, now_s))[1]
         return Measurement(
-            planned.iteration_time_s * (1.0 + self._ageing * (baseline.iteration_time_s / then.iteration_time_s - 1.0)),
+            planned.iteration_time_s * (1.0 + self._ageing * (now_s / same_s - 1.0)),
             planned.energy_j * baseline.energy_j / then.energy_j,
         )
 
