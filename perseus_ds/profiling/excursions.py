@@ -83,9 +83,9 @@ def told_apart(
         late_j: What it has still to show of the fitted powers, shape (n,).
 
     Returns:
-        Times and joules of the curve; as given without excursions.
+        Times and joules of the curve; as given without excursions, or where the counter was not read throughout.
     """
-    if not apart:
+    if not apart or times_s[0] > within_s[0] or times_s[-1] < apart[-1].shown_s:
         return times_s, missed_j
     inside = [(times_s > one.begin_s) & (times_s < one.shown_s) for one in apart]
     outside = ~np.any(inside, axis=0)
@@ -96,7 +96,8 @@ def told_apart(
 
     rest_s = within_s[1] - within_s[0] - sum(one.shown_s - one.begin_s for one in apart)
     rest_j = between(missed_j, *within_s) - sum(between(missed_j, one.begin_s, one.shown_s) for one in apart)
-    noise_j2 = float(np.var(np.diff(missed_j)[usual[1:]]))
+    steps_j = np.diff(missed_j)[usual[1:] & usual[:-1]]
+    noise_j2 = float(np.var(steps_j)) if len(steps_j) > 1 else np.inf
     knots = [*zip(times_s[outside].tolist(), missed_j[outside].tolist(), strict=True)]
     for one, polls in zip(apart, inside, strict=True):
         before_j, by_fit_j, all_j = np.interp([one.begin_s, one.end_s, one.shown_s], times_s, missed_j).tolist()

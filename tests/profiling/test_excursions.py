@@ -70,6 +70,19 @@ def test_where_the_counter_is_noisy_the_fit_counts_more() -> None:
     assert abs(by_itself_w) < 0.5
 
 
+def test_where_the_counter_was_not_read_until_it_had_shown_the_excursion_the_curve_stays_as_it_is() -> None:
+    for read in (READ_S < 33.0, READ_S > 1.0):
+        _, missed_j = told_apart(APART, (0.0, 59.0), READ_S[read], READ_S[read], READ_S[read])
+        assert missed_j.tolist() == READ_S[read].tolist()
+
+
+def test_where_too_few_readings_tell_the_noise_the_fit_counts_alone() -> None:
+    at_s = np.array([0.0, 20.0, 24.0, 28.0, 34.0, 60.0])
+    missed_j = np.array([0.0, 0.0, 5.0, 10.0, 20.0, 20.0])
+    curve_s, curve_j = told_apart(APART, (0.0, 19.0), at_s, missed_j, missed_j)
+    assert np.interp(28.0, curve_s, curve_j) == 10.0
+
+
 def test_without_excursions_the_curve_stays_as_it_is() -> None:
     at_s, missed_j = told_apart([], (0.0, 59.0), READ_S, READ_S, READ_S)
     assert at_s is READ_S
