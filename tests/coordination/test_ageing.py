@@ -40,6 +40,18 @@ def test_where_nothing_runs_at_the_limit_plans_get_slower_as_the_job_does() -> N
     assert ages(limited(few), (1200, 1200)) == 1.0, "7 % of the critical path do not make a baseline slow"
 
 
+def test_a_gpu_that_mostly_runs_lower_clocks_has_room_for_the_highest_now_and_then() -> None:
+    table = limited(LAST)
+    plan = replace(table.groups[0].base.points[0], clocks_mhz=({}, {}))
+    for operation in (one.operation for one in DAG.instructions):
+        plan.clocks_mhz[0][operation] = 1400
+        plan.clocks_mhz[1][operation] = 1400 if operation.kind is Kind.FORWARD else 1200
+    assert ageing(table, [plan, plan]) == 0.0, "backwards are two thirds of the work"
+    for operation in plan.clocks_mhz[1]:
+        plan.clocks_mhz[1][operation] = 1400 if operation.kind is Kind.BACKWARD else 1200
+    assert 0.5 < ageing(table, [plan, plan]) < 0.8
+
+
 @pytest.mark.parametrize("plan", range(5))
 def test_plans_with_lower_clocks_age_less(plan) -> None:
     table = limited(LAST)
