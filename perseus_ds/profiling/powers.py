@@ -8,6 +8,7 @@ the regression. The window's doubt is so part of every interval.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,6 +32,7 @@ Array = NDArray[np.float64]
 # Windows that reach back further than this, or than this share of what was seen, are not looked for.
 _LONGEST_S = 6.0
 _LONGEST_SHARE = 0.3
+_LEFT = 0.25  # of the increments: windows that leave fewer are not looked for either
 # How far the window may be off, in periods (width and average: of themselves).
 _STEP = 0.02
 _MOST_STEPS = 3.0
@@ -153,7 +155,7 @@ def fit_powers(
         return columns.states, _fitted(seen, window, 0)
     if guess is not None and (fitted := _fitted(seen, guess, _REFINEMENTS)).verdict.explained:
         return columns.states, fitted
-    longest_s = min(_LONGEST_S, _LONGEST_SHARE * (did[-1].end_s - did[0].begin_s))
+    longest_s = _longest_s(seen, did[-1].end_s - did[0].begin_s)
     coarse = Timeline(work.edges_s, work.values @ parabolas(columns.curves, columns.clock))
     windows = find_windows(seen.within(longest_s), coarse, longest_s / seen.period_s)
     best = _best([_settled(seen, one) for one in (*windows, *_narrower(windows))])
@@ -162,6 +164,17 @@ def fit_powers(
     trace = seen.within(best.window.reach * best.period_s)
     exposed_s = exposure(Timeline(work.edges_s, work.values), trace, best.window).sum(axis=0)
     return columns.states, replace(best, fit=power_law(columns.states, exposed_s, float(trace.energy_j.sum())))
+
+
+def _longest_s(seen: _Seen, lasted_s: float) -> float:
+    """Return how far back windows may reach: between frequent evaluations long ones leave no increments."""
+    longest_s, all_of_them = min(_LONGEST_S, _LONGEST_SHARE * lasted_s), len(seen.within(None).energy_j)
+    while longest_s > 2.0 * seen.period_s:
+        with suppress(TooLittleSeen):
+            if len(seen.within(longest_s).energy_j) >= _LEFT * all_of_them:
+                break
+        longest_s /= 2.0
+    return longest_s
 
 
 def _settled(seen: _Seen, window: SampledWindow) -> Powers:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_whole import LATENCY_S, Job
 
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import attribute
@@ -41,3 +42,18 @@ def test_of_windows_that_leave_the_same_noise_the_one_with_the_most_evidence_cou
         ).tolist()
         assert abs(np.mean(errors)) < 2.0 * np.mean(doubts)
         assert abs(np.mean(errors)) < 0.2
+
+
+def test_powers_are_found_between_evaluations_that_follow_each_other_sooner_than_long_windows_reach() -> None:
+    """Every second iteration something ran that does not count; windows of up to 5 s would leave no increments."""
+    job = Job(duty=0.25, offset=0.75)
+    spans = job.pipeline.spans[0][job.first_span :]
+    evaluated_s = [spans[at].begin_s for at in range(32, len(spans), 32)]
+    evaluations = [Span(at_s - 5e-4, at_s - 1e-4, None, excluded=True) for at_s in evaluated_s]
+
+    found = attribute(sorted([*spans, *evaluations], key=lambda one: one.begin_s), job.samples, LATENCY_S)
+
+    assert found.verdict.explained
+    rows = [(key, point) for key, points in found.curves.items() for point in points]
+    errors = [p.energy_j / np.prod(job.pipeline.truth[key, p.frequency_mhz]) - 1.0 for key, p in rows]
+    assert np.sqrt(np.mean(np.square(errors))) < 0.02
