@@ -51,7 +51,7 @@ def whole_energies_j(
         PerseusError: Nothing was found before, and the counter hardly moved.
     """
     did = at_read_clocks(segments(spans, changes(spans, switch_latency_s)), readings)
-    if not did or len(samples) < _LEAST:
+    if not did or not bounds_s or len(samples) < _LEAST:
         return [float("nan")] * len(bounds_s)
     found = found or attribute(spans, samples, switch_latency_s, readings=readings, usual_period_s=usual_period_s)
     times_s, counter_j = np.array(samples).T

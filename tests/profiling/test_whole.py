@@ -133,6 +133,7 @@ def test_iterations_that_the_counter_does_not_reach_have_no_energy() -> None:
     assert energies_j[0] > 0.0
     assert np.isnan(energies_j[1])
     assert np.isnan(whole_energies_j(found, [], job.samples, job.bounds_s[:1])).all()
+    assert whole_energies_j(found, job.pipeline.spans[0], job.samples, [], LATENCY_S) == []
 
 
 def test_iterations_that_the_power_limit_holds_low_count_at_the_clocks_read() -> None:
