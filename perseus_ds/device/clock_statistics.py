@@ -71,7 +71,7 @@ class ClockStatistics:
             if not math.isnan(switch.reached_s):
                 self.reached += 1
                 # Clocks come in the order of their requests: with one before that was not seen, it may have waited.
-                if self.times_switches and not self._unseen:
+                if self.times_switches and switch.certain and not self._unseen:
                     self._timed(switch.mhz, switch.reached_s - switch.applied_s)
                 self._unseen = False
             elif switch.actual_mhz:

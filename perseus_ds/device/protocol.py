@@ -18,7 +18,7 @@ MESSAGE_BYTES = 65536
 _REQUEST = struct.Struct("<idd")
 _PACE = struct.Struct("<d")
 _SAMPLE = struct.Struct("<cdddiq")
-_SWITCH = struct.Struct("<cdddiii")
+_SWITCH = struct.Struct("<cdddiii?")
 _TEXT = struct.Struct("<cI")
 
 
@@ -87,6 +87,7 @@ class Switch(NamedTuple):
         mhz: Requested clock.
         actual_mhz: Last clock read back; 0 without any.
         superseded: Older requests cancelled or replaced before they reached the driver.
+        certain: Whether the clock that was read back is this request's: another for the same clock may have brought it.
     """
 
     requested_s: float
@@ -95,6 +96,7 @@ class Switch(NamedTuple):
     mhz: int
     actual_mhz: int
     superseded: int
+    certain: bool = True
 
 
 def decode_order(message: bytes) -> Request | Pace:

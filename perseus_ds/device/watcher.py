@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
@@ -51,6 +53,7 @@ class Watcher:
         self._expected: deque[Switch] = deque()
         self._expected_lock = threading.Lock()
         self._shown_mhz = 0
+        self._quickest_s: dict[int, float] = {}  # by clock: no request has brought it sooner
         self._last: _Reading | None = None
         self._moved_s = self._looked_s = 0.0
         self._restarted_at_j = 0.0
@@ -141,7 +144,10 @@ class Watcher:
         if seen is not None:
             # It came between the last look and this one.
             before_s = max(looked_s, seen.applied_s)
-            told = seen._replace(reached_s=(before_s + now_s) / 2.0, actual_mhz=actual_mhz)
+            reached_s = (before_s + now_s) / 2.0
+            told = seen._replace(
+                reached_s=reached_s, actual_mhz=actual_mhz, certain=self._is_certain(seen, reached_s, expected)
+            )
         elif now_s - latest.applied_s > max(_UNREACHED_S, 5.0 * self._calibration.switch_latency_s):
             seen = told = latest
             if not is_reached(self._gpu, actual_mhz, latest.mhz):
@@ -157,3 +163,16 @@ class Watcher:
             self._expected.popleft()
         for one in (*over, told):
             self._send_queue.put(one)
+
+    def _is_certain(self, seen: Switch, reached_s: float, expected: Sequence[Switch]) -> bool:
+        """Whether no later request for the same clock can have brought it.
+
+        Clocks asked for in turn, faster than they come, may come and go between two looks. Then each of them would be
+        credited to the request before, and so on.
+        """
+        quickest_s = self._quickest_s.get(seen.mhz, 0.0)
+        equal = (one for one in expected if one.mhz == seen.mhz and one is not seen)
+        if any(reached_s - one.applied_s >= quickest_s for one in equal):
+            return False
+        self._quickest_s[seen.mhz] = min(self._quickest_s.get(seen.mhz, math.inf), reached_s - seen.applied_s)
+        return True

@@ -74,6 +74,12 @@ def test_a_clock_that_comes_with_one_asked_for_before_tells_no_latency():
     assert list(statistics.latencies_s[900]) == pytest.approx([0.01, 0.01])
 
 
+def test_a_clock_that_another_request_may_have_brought_counts_as_reached_and_tells_no_latency():
+    statistics = ClockStatistics()
+    statistics.add(KeeperUpdate((), (Switch(0.0, 1.0, 1.3, 900, 900, 0, certain=False),), ()))
+    assert (statistics.reached, dict(statistics.latencies_s)) == (1, {})
+
+
 def test_jitter_is_what_is_left_once_every_clock_has_its_own_latency():
     statistics, chance = ClockStatistics(), random.Random(7)
     assert statistics.jitter_s(otherwise_s=0.001) == 0.001

@@ -166,6 +166,33 @@ def test_a_clock_that_comes_after_a_newer_request_is_seen_too(gpu):
     assert [one.reached_s - one.applied_s for one in seen] == pytest.approx([0.066, 0.07, 0.062])
 
 
+def comes_late(gpu) -> list:
+    """900 and 1200 MHz in turn, every 0.1 s, each 0.05 s later; the first 0.22 s late, and those behind it with it."""
+    shows = [(0.0, 1200), (0.27, 900), (0.35, 1200), (0.45, 900), (0.55, 1200)]
+    asked = iter([(0.0, 900), (0.1, 1200), (0.2, 900), (0.3, 1200), (0.4, 900), (0.5, 1200)])
+    wanted, begin_s, seen = [next(asked)], gpu.now_s, []
+    while gpu.now_s - begin_s < 0.62:
+        if wanted[-1] and gpu.now_s - begin_s >= wanted[-1][0]:
+            gpu.watcher.expect(Switch(1.0, begin_s + wanted[-1][0], math.nan, wanted[-1][1], 0, 0))
+            wanted.append(next(asked, None))
+        gpu.actual_mhz = [mhz for from_s, mhz in shows if gpu.now_s - begin_s >= from_s][-1]
+        seen += gpu.look(1)
+    return seen
+
+
+def test_of_clocks_asked_for_in_turn_none_is_timed_by_another_s_coming(gpu):
+    gpu.actual_mhz = 600
+    for mhz in (1200, 900, 1200):  # each comes in 0.05 s: known from then on
+        gpu.watcher.expect(Switch(1.0, gpu.now_s, math.nan, mhz, 0, 0))
+        gpu.look(3)
+        gpu.actual_mhz = mhz
+        assert [one.certain for one in gpu.look(3)] == [True]
+    seen = [one for one in comes_late(gpu) if not math.isnan(one.reached_s)]
+    assert len(seen) >= 4
+    for one in seen:
+        assert not one.certain or one.reached_s - one.applied_s == pytest.approx(0.05, abs=0.02)
+
+
 def test_a_clock_that_went_between_two_looks_was_not_seen(gpu):
     for mhz in (900, 1200):
         gpu.watcher.expect(Switch(1.0, 100.0, math.nan, mhz, 0, 0))

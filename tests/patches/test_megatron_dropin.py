@@ -144,7 +144,11 @@ def test_metrics_join_megatron_s_own_in_tensorboard_and_wandb(pretrained) -> Non
     counted = [row for row in recorded if row["phase"] == "baseline" and (row["steady"] or refreshed)]
     counted_j = [row["energy_j"] for row in counted if row["energy_j"]]
     baseline_j = ours[-1]["perseus_ds/energy_joules"] / (1 - ours[-1]["perseus_ds/saving_ratio"])
-    if refreshed:
+    if (pretrained / "run" / "events.jsonl").read_text().count('"event": "plans"') > 1:
+        # A busy host: a stage has changed, and the baseline is scaled to that, here and in the summary.
+        summary = read(pretrained / "run" / "summary.json")
+        assert baseline_j == pytest.approx(summary["baseline"]["energy_j"], rel=0.05)
+    elif refreshed:
         assert min(counted_j) * (1 - 1e-9) <= baseline_j <= max(counted_j) * (1 + 1e-9)
     else:
         assert baseline_j == pytest.approx(median(counted_j[-8:]))
