@@ -2,7 +2,8 @@
 
 A counter that averages shows them late. How late, and how much more they draw, is fitted in a sweep, where one can
 stand for the other. An excursion tells by itself how much more it draws: all that the counter has shown from its begin
-until it has faded, less what the usual iterations then draw. How late it was shown does not matter, but noise does.
+until it has faded, less what the usual iterations then draw. How late it was shown does not matter, but noise does, and
+whatever else happens while it fades.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Array = NDArray[np.float64]
 
 Bounds = tuple[float, float]
 
-_MAY_BE_OFF = 0.2  # of what the fit says that the counter shows late
+_MAY_BE_OFF = 0.2  # of what the counter shows late, as fitted
 
 
 @dataclass(frozen=True)
@@ -67,16 +68,22 @@ def excursions(spans: Sequence[Span], bounds_s: Sequence[Bounds], lag_s: float) 
 
 
 def told_apart(
-    apart: Sequence[Excursion], within_s: Bounds, times_s: Array, missed_j: Array, late_j: Array
+    apart: Sequence[Excursion],
+    unseen: Sequence[float],
+    within_s: Bounds,
+    times_s: Array,
+    missed_j: Array,
+    late_j: Array,
 ) -> tuple[Array, Array]:
     """Return a better curve of what the fitted powers miss: with what an excursion itself tells of its end.
 
-    By the fit, an excursion misses what the counter says at its end, less what it has still to show by then. By
-    itself, it misses all until it has been shown, less what usual iterations miss in that time. The more certain one
-    counts more.
+    By the fit, an excursion misses what the counter says at its end, and what it has still to show by then. By itself,
+    it misses all until it has been shown, less what usual iterations miss in that time. The more certain one counts
+    more.
 
     Args:
         apart: Excursions.
+        unseen: The share of each that the counter has still to show at its end.
         within_s: Begin of the first usual iteration and end of the last.
         times_s: When the counter was read, shape (n,).
         missed_j: What it has shown beyond what it would show of the fitted powers, shape (n,).
@@ -96,15 +103,20 @@ def told_apart(
 
     rest_s = within_s[1] - within_s[0] - sum(one.shown_s - one.begin_s for one in apart)
     rest_j = between(missed_j, *within_s) - sum(between(missed_j, one.begin_s, one.shown_s) for one in apart)
+    usual_w = rest_j / rest_s
     steps_j = np.diff(missed_j)[usual[1:] & usual[:-1]]
     noise_j2 = float(np.var(steps_j)) if len(steps_j) > 1 else np.inf
     knots = [*zip(times_s[outside].tolist(), missed_j[outside].tolist(), strict=True)]
-    for one, polls in zip(apart, inside, strict=True):
-        before_j, by_fit_j, all_j = np.interp([one.begin_s, one.end_s, one.shown_s], times_s, missed_j).tolist()
-        fading = (one.shown_s - one.end_s) / rest_s
-        by_itself_j = all_j - fading * rest_j
-        by_itself_j2 = noise_j2 * (np.count_nonzero(polls) + fading**2 * np.count_nonzero(usual))
-        by_fit_j2 = (_MAY_BE_OFF * between(late_j, one.begin_s, one.end_s)) ** 2
+    for one, polls, hidden in zip(apart, inside, unseen, strict=True):
+        before_j, at_end_j, all_j = np.interp([one.begin_s, one.end_s, one.shown_s], times_s, missed_j).tolist()
+        # What it misses more than usual iterations do is shown as late as the rest of it.
+        more_j = at_end_j - before_j - usual_w * (one.end_s - one.begin_s)
+        by_fit_j = at_end_j + more_j * hidden / (1.0 - hidden)
+        fading_s = one.shown_s - one.end_s
+        by_itself_j = all_j - usual_w * fading_s
+        by_itself_j2 = noise_j2 * (np.count_nonzero(polls) + (fading_s / rest_s) ** 2 * np.count_nonzero(usual))
+        late_all_j = between(late_j, one.begin_s, one.end_s) + by_fit_j - at_end_j
+        by_fit_j2 = (_MAY_BE_OFF * late_all_j) ** 2
         share = by_fit_j2 / max(by_fit_j2 + by_itself_j2, 1e-9)
         end_j = by_fit_j + share * (by_itself_j - by_fit_j)
         knots += [(one.begin_s, before_j), (one.end_s, end_j), (one.shown_s, all_j)]

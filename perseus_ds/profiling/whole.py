@@ -7,14 +7,15 @@ not explain is as the counter says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perseus_ds.profiling.achieved import Reading, at_read_clocks
 from perseus_ds.profiling.counter import CounterTrace, updates_seen
 from perseus_ds.profiling.energy import Attribution, attribute
-from perseus_ds.profiling.excursions import excursions, told_apart
+from perseus_ds.profiling.excursions import Excursion, excursions, told_apart
 from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import exposure
@@ -22,6 +23,7 @@ from perseus_ds.profiling.window import exposure
 __all__ = ["whole_energies_j"]
 
 _LEAST = 4  # points of the counter
+_MOST_UNSEEN = 0.8  # of an excursion at its end: beyond it, its end tells next to nothing
 
 
 def whole_energies_j(
@@ -59,10 +61,16 @@ def whole_energies_j(
     power = _power(found, did, updates_s[0] - found.lag_s - found.period_s)
     steps = np.arange(len(updates_s))
     every = CounterTrace(updates_s, found.period_s, steps[:-1], steps[1:], np.zeros(len(steps) - 1))
-    shown_j = np.interp(seen_s, updates_s, np.append(0.0, np.cumsum(exposure(power, every, found.window)[:, 0])))
+
+    def shown_of(what: Timeline, until_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.interp(until_s, updates_s, np.append(0.0, np.cumsum(exposure(what, every, found.window)[:, 0])))
+
+    shown_j = shown_of(power, seen_s)
     apart = excursions(spans, bounds_s, found.lag_s)
+    unseen = [_unseen(one, shown_of) for one in apart]
     late_j = power.integral(seen_s)[:, 0] - shown_j
-    curve_s, curve_j = told_apart(apart, (bounds_s[0][0], bounds_s[-1][1]), times_s, counter_j - shown_j, late_j)
+    within_s = bounds_s[0][0], bounds_s[-1][1]
+    curve_s, curve_j = told_apart(apart, unseen, within_s, times_s, counter_j - shown_j, late_j)
 
     def energy_j(begin_s: float, end_s: float) -> float:
         if begin_s < times_s[0] or end_s > times_s[-1]:
@@ -71,6 +79,14 @@ def whole_energies_j(
         return float(np.diff(power.integral(both_s)[:, 0] + np.interp(both_s, curve_s, curve_j))[0])
 
     return [energy_j(*one) for one in bounds_s]
+
+
+def _unseen(one: Excursion, shown_of: Callable[[Timeline, NDArray[np.float64]], NDArray[np.float64]]) -> float:
+    """Return the share of an excursion that the counter has still to show at its end."""
+    edges_s = np.array([one.begin_s - 1.0, one.begin_s, one.end_s, one.end_s + 1.0])
+    alone = Timeline(edges_s, np.array([[0.0], [1.0], [0.0]]))
+    seen_s = float(np.diff(shown_of(alone, edges_s[1:3]))[0])
+    return float(np.clip(1.0 - seen_s / (one.end_s - one.begin_s), 0.0, _MOST_UNSEEN))
 
 
 def _power(found: Attribution, did: Sequence[Segment], since_s: float) -> Timeline:
