@@ -133,8 +133,9 @@ def _curve_errors(profile: Profile, truths: Sequence[Truth], midst: int) -> Curv
     sums: dict[tuple[CurveKey, int], np.ndarray] = {}
     for truth in truths:
         warmth = truth.begins[midst].warmth if midst in truth.begins else 1.0
-        for point, (count, time_s, cold_j) in truth.instructions.items():
-            sums[point] = sums.get(point, np.zeros(3)) + count * np.array([1.0, time_s, warmth * cold_j])
+        for point, one in truth.instructions.items():
+            true = np.array([1.0, one.time_s, warmth * one.cold_j + one.limited_j])
+            sums[point] = sums.get(point, np.zeros(3)) + one.count * true
     errors = []
     for key, points in profile.curves.items():
         for point in points:

@@ -85,6 +85,8 @@ def advance(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve], until_s: fl
         power_w, rate = draw(gpu, spec, curves)
         if rate and clock_without_limit(gpu) != gpu.begin_clock:
             gpu.begin_clock = -1
+        if rate and gpu.ceiling > clock_without_limit(gpu):
+            gpu.limited = 1
         next_s = min(until_s, gpu.meter_s, gpu.tick_s)
         if gpu.pending_count:
             next_s = min(next_s, max(gpu.pending[0].effective_s, gpu.time_s))

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 6
+LAYOUT_VERSION = 7
 MAX_CLOCKS = 256
 MAX_CURVES = 512
 MAX_PENDING = 16
@@ -108,9 +108,9 @@ class ItemState(Structure):
 
 
 class TruthState(Structure):
-    """True cost of one curve's instructions that ran at one clock; the energy is that of a cold GPU."""
+    """True cost of one curve's instructions that ran at one clock; for fields, see ``truth.Cost``."""
 
-    _fields_ = (("count", c_double), ("time_s", c_double), ("cold_j", c_double))
+    _fields_ = (("count", c_double), ("time_s", c_double), ("cold_j", c_double), ("limited_j", c_double))
 
 
 class GpuDynamic(Structure):
@@ -138,7 +138,7 @@ class GpuDynamic(Structure):
         ("begin_s", c_double),  # of the running instruction
         ("begin_j", c_double),
         ("begin_clock", c_int32),  # but for the power limit; -1: the running instruction has had another one, too
-        ("reserved_stream", c_int32),
+        ("limited", c_int32),  # 1: the power limit has held the running instruction
         ("channels", ChannelState * MAX_CHANNELS),
         ("stalled_until_s", c_double),
         ("tick_s", c_double),  # next look of the governor

@@ -210,6 +210,7 @@ class Moment:
         if item.kind == Item.WORK:
             gpu.curve, gpu.remaining, gpu.factor, gpu.working = item.curve, item.size, item.factor, 1
             gpu.begin_s, gpu.begin_j, gpu.begin_clock = gpu.time_s, gpu.energy_j, clock_without_limit(gpu)
+            gpu.limited = 0
             return
         if item.kind == Item.POST:
             channel = gpu.channels[item.channel]
@@ -260,4 +261,8 @@ def _note_truth(card: Card, gpu: GpuDynamic) -> None:
     truth = card.file.state.truth[gpu.curve][gpu.begin_clock]
     truth.count += 1.0
     truth.time_s += gpu.time_s - gpu.begin_s
-    truth.cold_j += (gpu.energy_j - gpu.begin_j) / warmth(gpu, card.spec)
+    drawn_j = gpu.energy_j - gpu.begin_j
+    if gpu.limited:
+        truth.limited_j += drawn_j
+    else:
+        truth.cold_j += drawn_j / warmth(gpu, card.spec)

@@ -11,7 +11,7 @@ from perseus_ds.profiling.table import CurveKey
 from perseus_ds.simulator.state import MAX_ITEMS, MAX_ITERATIONS, GpuState, state_paths
 from perseus_ds.simulator.stream import Card, Item
 
-__all__ = ["Begin", "Truth", "read_truth"]
+__all__ = ["Begin", "Cost", "Truth", "read_truth"]
 
 
 class Begin(NamedTuple):
@@ -28,6 +28,22 @@ class Begin(NamedTuple):
     warmth: float
 
 
+class Cost(NamedTuple):
+    """What a curve's instructions at one clock took. Their energy is the sum of two means.
+
+    Attributes:
+        count: Number of instructions.
+        time_s: Mean time.
+        cold_j: Mean energy of those that the power limit did not hold, as of a cold GPU. Warm ones draw more.
+        limited_j: Mean energy of the others. However warm a GPU, the limit is the same.
+    """
+
+    count: float
+    time_s: float
+    cold_j: float
+    limited_j: float
+
+
 @dataclass(frozen=True)
 class Truth:
     """The truth about one virtual GPU.
@@ -35,14 +51,14 @@ class Truth:
     Attributes:
         index: Its number in the directory: by pipeline, then stage, then tensor rank.
         begins: Of each iteration.
-        instructions: Count, mean time in s and mean energy in J of a cold GPU, by curve and clock in MHz: the one
-            asked for, or that a hot GPU is held at. At the power limit they are what it makes of the clock asked for.
+        instructions: By curve and clock in MHz: the one asked for, or that a hot GPU is held at. At the power limit
+            they are what it makes of the clock asked for.
         host_ahead: Largest lead of the host in the latest few hundred instructions.
     """
 
     index: int
     begins: Mapping[int, Begin]
-    instructions: Mapping[tuple[CurveKey, int], tuple[float, float, float]]
+    instructions: Mapping[tuple[CurveKey, int], Cost]
     host_ahead: int
 
 
@@ -71,7 +87,7 @@ def _truth(card: Card, iterations: list[int]) -> Truth:
             if number > newest - MAX_ITERATIONS
         }
         instructions = {
-            (key, mhz): (one.count, one.time_s / one.count, one.cold_j / one.count)
+            (key, mhz): Cost(one.count, *(total / one.count for total in (one.time_s, one.cold_j, one.limited_j)))
             for key, row in card.rows.items()
             for mhz, one in zip(card.spec.clocks_mhz, state.truth[row], strict=False)
             if one.count

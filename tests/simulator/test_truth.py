@@ -36,9 +36,9 @@ def test_true_times_and_energies_are_kept_by_curve_clock_and_iteration(tmp_path)
     lasted_s = truth.begins[1].time_s - truth.begins[0].time_s
     used_j = truth.begins[1].energy_j - truth.begins[0].energy_j
     assert (lasted_s, used_j) == (pytest.approx(0.5), pytest.approx(27.0 + 80.0 * 0.41))
-    assert truth.instructions[FORWARD, 1400] == pytest.approx((3, 0.03, 9.0))
-    assert truth.instructions[FORWARD, SLOW] == pytest.approx((1, 0.06, 6.0))
-    assert truth.instructions[BACKWARD, 1400] == pytest.approx((3, 0.12, 18.0 + 80.0 * 0.06))
+    assert truth.instructions[FORWARD, 1400] == pytest.approx((3, 0.03, 9.0, 0.0))
+    assert truth.instructions[FORWARD, SLOW] == pytest.approx((1, 0.06, 6.0, 0.0))
+    assert truth.instructions[BACKWARD, 1400] == pytest.approx((3, 0.12, 18.0 + 80.0 * 0.06, 0.0))
 
 
 def test_a_warm_gpu_draws_more_and_the_truth_says_how_much(tmp_path):
@@ -56,7 +56,7 @@ def test_a_warm_gpu_draws_more_and_the_truth_says_how_much(tmp_path):
     warmths = [(truth.begins[i].warmth + truth.begins[i + 1].warmth) / 2 for i in (0, 6)]
     assert warmths[1] > 1.2
     assert used_j[1] / used_j[0] == pytest.approx(warmths[1] / warmths[0], rel=0.02)
-    assert truth.instructions[FORWARD, 1400] == pytest.approx((128, 0.03, 9.0), rel=0.01)
+    assert truth.instructions[FORWARD, 1400] == pytest.approx((128, 0.03, 9.0, 0.0), rel=0.01)
 
 
 def test_an_instruction_counts_at_the_clock_that_it_ran_at(tmp_path):
@@ -68,7 +68,7 @@ def test_an_instruction_counts_at_the_clock_that_it_ran_at(tmp_path):
     gpu.power_w()
     (home,) = tmp_path.iterdir()
     (truth,) = read_truth(home, [])
-    assert truth.instructions == {(FORWARD, SLOW): pytest.approx((1, 0.06, 6.0))}
+    assert truth.instructions == {(FORWARD, SLOW): pytest.approx((1, 0.06, 6.0, 0.0))}
 
 
 def test_an_instruction_at_the_power_limit_counts_at_the_clock_asked_for(tmp_path):
@@ -80,9 +80,27 @@ def test_an_instruction_at_the_power_limit_counts_at_the_clock_asked_for(tmp_pat
     gpu.power_w()
     (home,) = tmp_path.iterdir()
     (truth,) = read_truth(home, [])
-    ((place, (count, time_s, _)),) = truth.instructions.items()
-    assert (place, count) == ((FORWARD, 1400), 4)
-    assert 0.03 < time_s < 0.06, "between the two clocks"
+    ((place, cost),) = truth.instructions.items()
+    assert (place, cost.count) == ((FORWARD, 1400), 4)
+    assert 0.03 < cost.time_s < 0.06, "between the two clocks"
+
+
+def test_at_the_power_limit_a_warm_gpu_draws_no_more(tmp_path):
+    """Its instructions take longer instead."""
+    spec = replace(SPEC, leakage_per_k=0.01, thermal_window_s=0.5, power_limit_w=200.0, power_limit_window_s=0.004)
+    job = Pipeline(tmp_path, 1, spec)
+    (gpu,), (stream,) = job.gpus, job.streams
+    for iteration in range(8):
+        stream.begin_pass(iteration)
+        for _ in range(16):
+            stream.work(FORWARD)
+        job.clock.pass_s(2.0)
+        gpu.power_w()
+    (home,) = tmp_path.iterdir()
+    (truth,) = read_truth(home, range(8))
+    ((_, cost),) = truth.instructions.items()
+    assert cost.cold_j == 0.0
+    assert cost.limited_j / cost.time_s == pytest.approx(200.0, rel=0.05)
 
 
 def test_nothing_that_decides_can_look_at_the_truth():
