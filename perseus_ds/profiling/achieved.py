@@ -1,8 +1,8 @@
 """Which clock instructions really ran at, and which clocks a GPU cannot hold.
 
-A locked clock is a ceiling that the power limit can break, for a while or for good. What ran lower than asked drew the
-power of the clock that it ran at. The driver then names a reason; without one, a lower clock is one on its way.
-What iterations at the highest clock settle at is the highest that can be sustained.
+A locked clock is a ceiling that the power limit can break, for a while or for good. The driver then names a reason;
+without one, a lower clock is one on its way. What iterations at the highest clock settle at is the highest that can be
+sustained. Where that is the highest itself, what ran lower than asked drew the power of the clock that it ran at.
 
 Times are another matter: an instruction may begin at the clock asked for and end far below it, as the GPU has waited
 before. So times count only where a clock was held, and those of the highest clock are what the limit makes of them.
@@ -15,13 +15,22 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from statistics import median, median_low
+from statistics import fmean, median, median_low
 from typing import NamedTuple
 
 from perseus_ds.profiling.spans import Segment
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["Reading", "at_achieved_clocks", "at_read_clocks", "at_the_limit", "held_alone", "sustained_clocks"]
+__all__ = [
+    "Limited",
+    "Reading",
+    "at_achieved_clocks",
+    "at_read_clocks",
+    "at_the_limit",
+    "held_alone",
+    "limited",
+    "sustained_clocks",
+]
 
 _LOWER_MHZ = 8
 _OFTEN = 0.2
@@ -40,6 +49,20 @@ class Reading(NamedTuple):
     time_s: float
     mhz: int
     limited: bool
+
+
+class Limited(NamedTuple):
+    """What a GPU did, where its power limit does not let it hold the highest clock.
+
+    Attributes:
+        did: What it did. Curves that cannot hold the highest clock have the clocks asked for, others those achieved.
+        sustained_mhz: The highest clock that can be held, of curves that cannot hold the highest.
+        off_mhz: Of each of their instructions: the clock read, less that of whole iterations at the highest clock.
+    """
+
+    did: list[Segment]
+    sustained_mhz: Mapping[CurveKey, int]
+    off_mhz: list[float]
 
 
 def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> list[Segment]:
@@ -112,6 +135,27 @@ def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Map
         key: int(median_low(achieved[index].clock_mhz for index in where)) for key, where in _at_highest(did).items()
     }
     return {key: mhz for key, mhz in settled.items() if mhz < highest_mhz}
+
+
+def limited(did: Sequence[Segment], readings: Sequence[Reading], sustained: Mapping[CurveKey, int]) -> Limited:
+    """Return what the power limit decides.
+
+    Args:
+        did: What the GPU did, with the clocks asked for.
+        readings: Of the SM clock, in order of time.
+        sustained: Result of ``sustained_clocks``.
+    """
+    achieved, read = at_achieved_clocks(did, readings), at_read_clocks(did, readings)
+    usual_mhz: dict[object, float] = {
+        key: fmean(read[index].clock_mhz for index in where)
+        for key, where in _at_highest(did).items()
+        if key in sustained
+    }
+    return Limited(
+        [wanted if wanted.what in sustained else came for wanted, came in zip(did, achieved, strict=True)],
+        sustained,
+        [one.clock_mhz - usual_mhz[one.what] if one.what in usual_mhz else 0.0 for one in read],
+    )
 
 
 def held_alone(did: Sequence[Segment], achieved: Sequence[Segment]) -> list[Segment]:

@@ -12,7 +12,7 @@ __all__ = ["CounterTrace", "counter_trace", "updates_seen"]
 
 Array = NDArray[np.float64]
 
-_REGULAR = 0.7
+_REGULAR = 0.5
 _LATEST = 0.9
 _GUESSED, _CALIBRATED = 0.15, 0.03  # how far a period may be from the first one assumed
 _TELLING = 0.3  # regularity at a known period from which on polls tell the updates that they saw

@@ -14,7 +14,14 @@ from statistics import fmean
 import numpy as np
 
 from perseus_ds.messages import PerseusError
-from perseus_ds.profiling.achieved import Reading, at_achieved_clocks, at_the_limit, held_alone, sustained_clocks
+from perseus_ds.profiling.achieved import (
+    Reading,
+    at_achieved_clocks,
+    at_the_limit,
+    held_alone,
+    limited,
+    sustained_clocks,
+)
 from perseus_ds.profiling.arrivals import arrivals, without_stalls
 from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.powers import CounterReader, TooLittleSeen, counter_reader, fit_powers
@@ -47,8 +54,8 @@ class Attribution:
         waiting_mhz: The mean clock while waiting.
         verdict: What the residuals say of the fit.
         request_stall_s: For how long the GPU stands still for each clock request; None: too few requests tell.
-        asked_mhz: The clock to ask for where a curve's first point is to be had: the highest, which the power limit
-            lets nothing hold. Curves that are not limited have none.
+        sustained_mhz: The highest clock that can be held, of the curves that cannot hold the highest. Their first point
+            is what the power limit makes of it.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
@@ -61,7 +68,7 @@ class Attribution:
     waiting_mhz: float = 0.0
     verdict: Verdict = BELIEVED
     request_stall_s: float | None = None
-    asked_mhz: Mapping[CurveKey, int] = field(default_factory=dict)
+    sustained_mhz: Mapping[CurveKey, int] = field(default_factory=dict)
 
     @property
     def blocking_power_w(self) -> float:
@@ -124,8 +131,8 @@ def attribute(
         samples: (monotonic time, joules) of each changed point of the energy counter.
         switch_latency_s: From a clock request to the new clock. An instruction with a clock change gives no time.
         window: The counter's sampled window if known; default: fitted to the data.
-        readings: Of the SM clock, in order of time. Whatever ran lower than asked tells the power of its clock, and no
-            time. Clocks that cannot be held are left out, but for ``asked_mhz``.
+        readings: Of the SM clock, in order of time. Whatever ran lower than asked tells no time. Clocks that cannot be
+            held are left out, but for the highest.
         guess: The window that was found earlier, which saves time.
         usual_period_s: About the time between two updates of the counter, for rare readings; 0: not known.
 
@@ -144,17 +151,17 @@ def attribute(
         spans = [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
     sustained = sustained_clocks(asked, achieved)
     ran = without_stalls(spans, points)
-    did = at_achieved_clocks(segments(ran, arrivals(ran, changed, points)), readings)
-    counter = _counter(samples, did, spans, ran, usual_period_s)
+    limit = limited(segments(ran, arrivals(ran, changed, points)), readings, sustained)
+    counter = _counter(samples, limit.did, spans, ran, usual_period_s)
     try:
         if not points:
             raise TooLittleSeen
-        states, powers = fit_powers(did, counter, window, guess)
+        states, powers = fit_powers(limit, counter, window, guess)
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
-    limited = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
-    tops = {key: _mean_time(sustained[key], some) for key, some in limited.items() if (key, sustained[key]) in states}
-    instances.update({(key, top.frequency_mhz): len(limited[key]) for key, top in tops.items()})
+    at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
+    tops = {key: _mean_time(some) for key, some in at_highest.items() if (key, some[0].mhz) in states}
+    instances.update({(key, top.frequency_mhz): len(at_highest[key]) for key, top in tops.items()})
     return Attribution(
         _curves(points, sustained, tops, states),
         instances,
@@ -166,7 +173,7 @@ def attribute(
         powers.waiting_mhz,
         powers.verdict,
         request_stall_s(spans, changed, points),
-        {key: limited[key][0].mhz for key in tops},
+        {key: sustained[key] for key in tops},
     ).with_power(powers.fit)
 
 
@@ -199,15 +206,15 @@ def _curves(
         # Without its stalls an instruction may have run at another clock than it first seemed: that clock has no power.
         known = [p for p in points.get(key, ()) if (key, p.frequency_mhz) in states]
         if top is not None:
-            found[key] = (top, *(p for p in known if p.frequency_mhz < top.frequency_mhz and p.time_s > top.time_s))
+            found[key] = (top, *(p for p in known if p.frequency_mhz <= sustained[key] and p.time_s > top.time_s))
         elif held := tuple(p for p in known if p.frequency_mhz <= sustained.get(key, inf)):
             found[key] = held
     return found
 
 
-def _mean_time(mhz: int, limited: Sequence[Settled]) -> ProfilePoint:
+def _mean_time(at_highest: Sequence[Settled]) -> ProfilePoint:
     """Return the mean time at the power limit: what a GPU did before decides how long it holds which clock."""
-    usual_s = undisturbed_s([one.seconds for one in limited])
-    durations_s = np.array([one.seconds for one in limited if one.seconds <= _DELAYED * usual_s])
+    usual_s = undisturbed_s([one.seconds for one in at_highest])
+    durations_s = np.array([one.seconds for one in at_highest if one.seconds <= _DELAYED * usual_s])
     half_width_s = CONFIDENCE * float(durations_s.std()) / sqrt(len(durations_s))
-    return ProfilePoint(mhz, float(durations_s.mean()), 0.0, half_width_s)
+    return ProfilePoint(at_highest[0].mhz, float(durations_s.mean()), 0.0, half_width_s)

@@ -47,9 +47,8 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
     for pipeline, attribution in measured:
         for key, points in attribution.curves.items():
             shards[key, pipeline] += 1
-            for number, point in enumerate(points):
-                asked_mhz = attribution.asked_mhz.get(key) if number == 0 else None
-                per_pipeline[key, pipeline][asked_mhz or point.frequency_mhz].append(point)
+            for point in points:
+                per_pipeline[key, pipeline][point.frequency_mhz].append(point)
     replicas: dict[CurveKey, dict[int, list[ProfilePoint]]] = defaultdict(lambda: defaultdict(list))
     for (key, pipeline), by_clock in per_pipeline.items():
         for mhz, points in by_clock.items():
@@ -70,7 +69,7 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
         waiting_slope_w_per_mhz=slope,
         waiting_mhz=waiting_mhz,
         request_stall_s=median(stalls_s) if stalls_s else 0.0,
-        limited=frozenset(key for one in attributions for key in one.asked_mhz),
+        limited=frozenset(key for one in attributions for key in one.sustained_mhz),
     )
     return profile, blocking_power_w
 

@@ -24,6 +24,8 @@ __all__ = ["borrow", "deviation_covariance", "pool"]
 
 Array = NDArray[np.float64]
 Columns = Sequence[NDArray[np.intp]]
+_Shared = tuple[Kind, bool, int]
+"""What a state of one GPU is to all: kind, whether the power limit decides, clock."""
 
 # Standard deviations from the common curves: of a GPU's level and of each of its curves' (in pairs), of each curve's
 # smooth deviation, and of each point's own.
@@ -47,9 +49,10 @@ def pool(attributions: Sequence[Attribution]) -> list[Attribution]:
     """
     if len(attributions) < 2:
         return list(attributions)
-    common = sorted({(key.kind, mhz) for one in attributions for key, mhz in one.states})
+    shared = [_shared(one) for one in attributions]
+    common = sorted({state for states in shared for state in states})
     column = {state: index for index, state in enumerate(common)}
-    where = [np.array([column[key.kind, mhz] for key, mhz in one.states]) for one in attributions]
+    where = [np.array([column[state] for state in states]) for states in shared]
     fit = refit(_together(attributions, common, where))
     expected = [_with_lone(fit.values[columns], one) for one, columns in zip(attributions, where, strict=True)]
     found = [
@@ -66,6 +69,12 @@ def pool(attributions: Sequence[Attribution]) -> list[Attribution]:
     return pooled
 
 
+def _shared(one: Attribution) -> list[_Shared]:
+    """Return what each state of a GPU is to all: what the power limit decides has a power of its own."""
+    limited = {int(state) for members in one.evidence.plateaus for state in members}
+    return [(key.kind, index in limited, mhz) for index, (key, mhz) in enumerate(one.states)]
+
+
 def borrow(one: Attribution, known: Sequence[Attribution]) -> Attribution | None:
     """Give a GPU whose counter does not tell its powers those of GPUs whose counters do.
 
@@ -76,13 +85,15 @@ def borrow(one: Attribution, known: Sequence[Attribution]) -> Attribution | None
         known: Of the others.
 
     Returns:
-        The attribution with their powers; None where they have not run all of its kinds at its clocks.
+        The attribution with their powers; None where they have not run all of its kinds. A clock that they have not
+        run has the power between those next to it.
     """
-    drawn_w: dict[tuple[Kind, int], list[float]] = defaultdict(list)
+    drawn_w: dict[_Shared, list[float]] = defaultdict(list)
     for other in known:
-        for (key, mhz), power_w in zip(other.states, other.power.values, strict=False):
-            drawn_w[key.kind, mhz].append(float(power_w))
-    if not all((key.kind, mhz) in drawn_w for key, mhz in one.states):
+        for state, power_w in zip(_shared(other), other.power.values, strict=False):
+            drawn_w[state].append(float(power_w))
+    wanted = _shared(one)
+    if not {state[:2] for state in wanted} <= {state[:2] for state in drawn_w}:
         return None
     clocks_mhz = [mhz for _, mhz in one.states]
     slope_w = fmean(other.waiting_slope_w_per_mhz for other in known)
@@ -91,7 +102,11 @@ def borrow(one: Attribution, known: Sequence[Attribution]) -> Attribution | None
         for other in known
     )
     other_w = fmean(float(other.power.values[len(other.states) + 2]) for other in known)
-    powers_w = [fmean(drawn_w[key.kind, mhz]) for key, mhz in one.states]
+    curves: dict[tuple[Kind, bool], list[tuple[int, float]]] = defaultdict(list)
+    for (kind, limited, mhz), some_w in sorted(drawn_w.items()):
+        curves[kind, limited].append((mhz, fmean(some_w)))
+    drawn = {curve: np.array(points, dtype=float).T for curve, points in curves.items()}
+    powers_w = [float(np.interp(mhz, *drawn[kind, limited])) for kind, limited, mhz in wanted]
     values = np.zeros(len(one.evidence.gram))
     values[: len(powers_w) + 3] = *powers_w, waiting_w, slope_w * (max(clocks_mhz) - min(clocks_mhz)), other_w
     values *= float(one.evidence.moment @ values) / float(values @ one.evidence.gram @ values)
@@ -108,7 +123,8 @@ def _deviations(evidence: Evidence, expected: Array) -> Iterator[Array]:
     lone = np.diag(np.where(expected == 0.0, _VAGUE * evidence.scale, 0.0) ** 2)
     sizes = np.outer(expected, expected)
     for (gpu, level), smooth, free in _DEVIATIONS:
-        yield sizes * deviation_covariance(evidence.curves, evidence.clock, gpu, level, smooth, free) + lone
+        curves = [*evidence.curves, *evidence.plateaus]
+        yield sizes * deviation_covariance(curves, evidence.clock, gpu, level, smooth, free) + lone
 
 
 def deviation_covariance(curves: Columns, clock: Array, gpu: float, level: float, smooth: float, free: float) -> Array:
@@ -132,7 +148,7 @@ def deviation_covariance(curves: Columns, clock: Array, gpu: float, level: float
     return gpu**2 + level**2 * same_curve + smooth**2 * alike + free**2 * np.eye(len(clock))
 
 
-def _together(attributions: Sequence[Attribution], common: Sequence[tuple[Kind, int]], where: Columns) -> Evidence:
+def _together(attributions: Sequence[Attribution], common: Sequence[_Shared], where: Columns) -> Evidence:
     """Sum the evidence of all GPUs for their common curves, each curve scaled by its level."""
     gram, moment = np.zeros((len(common), len(common))), np.zeros(len(common))
     scale, ranks = np.zeros(len(common)), np.zeros(len(common))
@@ -146,17 +162,21 @@ def _together(attributions: Sequence[Attribution], common: Sequence[tuple[Kind, 
         np.add.at(ranks, columns, 1.0)
         square += rest.square
         count += rest.count
-    kinds = sorted({kind for kind, _ in common})
-    curves = [np.array([i for i, state in enumerate(common) if state[0] is kind]) for kind in kinds]
+
+    def members(limited: bool) -> list[NDArray[np.intp]]:
+        kinds = sorted({kind for kind, at_limit, _ in common if at_limit is limited})
+        return [np.array([i for i, state in enumerate(common) if state[:2] == (kind, limited)]) for kind in kinds]
+
     return Evidence(
         gram=gram,
         moment=moment,
         square=square,
         count=count,
-        curves=curves,
-        clock=unit_clocks([mhz for _, mhz in common]),
+        curves=members(limited=False),
+        clock=unit_clocks([mhz for *_, mhz in common]),
         scale=scale / ranks,
         noise=float(np.median([one.power.noise for one in attributions])),
+        plateaus=members(limited=True),
     )
 
 
@@ -166,21 +186,21 @@ def _levels(attributions: Sequence[Attribution]) -> list[Array]:
     Of two instructions that always alternate the sum is known, but hardly what each draws. So all curves together
     give a GPU's level, and where any curve is in doubt, all of its curves' levels follow that one.
     """
-    drawn_w: dict[tuple[Kind, int], list[tuple[float, float]]] = defaultdict(list)
+    drawn_w: dict[_Shared, list[tuple[float, float]]] = defaultdict(list)
     for one in attributions:
         doubt = max(_doubts(one))
-        for (key, mhz), power_w in zip(one.states, one.power.values, strict=False):
-            drawn_w[key.kind, mhz].append((float(power_w), doubt))
+        for state, power_w in zip(_shared(one), one.power.values, strict=False):
+            drawn_w[state].append((float(power_w), doubt))
     typical = {state: _weighted(rows) for state, rows in drawn_w.items()}
     levels: list[Array] = []
     for one in attributions:
-        typical_w = np.array([typical[key.kind, mhz] for key, mhz in one.states])
+        typical_w = np.array([typical[state] for state in _shared(one)])
         times_s = {(key, point.frequency_mhz): point.time_s for key, row in one.curves.items() for point in row}
         lasted_s = np.array([times_s.get(state, 0.0) for state in one.states])
         together = float(lasted_s @ one.power.values[: len(lasted_s)] / (lasted_s @ typical_w))
         differ = _CURVES_DIFFER**2 / (_CURVES_DIFFER**2 + max(_doubts(one)) ** 2)
         level = np.empty(len(one.states))
-        for members in one.evidence.curves:
+        for members in (*one.evidence.curves, *one.evidence.plateaus):
             share = float(one.power.values[members].mean() / typical_w[members].mean())
             level[members] = together + (share - together) * differ
         levels.append(level)

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.profiling.achieved import Limited
 from perseus_ds.profiling.counter import CounterTrace, counter_trace
 from perseus_ds.profiling.judge import Verdict, judge
 from perseus_ds.profiling.law import WAITING, power_law
@@ -68,8 +70,8 @@ class Powers:
         window: What of the power an update shows.
         waiting_mhz: The mean clock while waiting.
         fit: Of each state; then waiting at that clock, what waiting takes more at the highest clock than at the
-            lowest, other work, how far off the window's offset, width and average may be, how much all has grown, and
-            how much more each curve draws in its first half.
+            lowest, other work, what else ``Columns`` tells of the power limit, how far off the window's offset, width
+            and average may be, how much all has grown, and how much more each curve draws in its first half.
         evidence: What they were fitted to.
         verdict: What the residuals say of it.
     """
@@ -129,7 +131,7 @@ def counter_reader(
 
 
 def fit_powers(
-    did: Sequence[Segment],
+    limited: Limited,
     counter: CounterReader,
     window: SampledWindow | None = None,
     guess: SampledWindow | None = None,
@@ -137,7 +139,7 @@ def fit_powers(
     """Fit powers to a counter's increments.
 
     Args:
-        did: What the GPU did, in order of time.
+        limited: What the GPU did, in order of time.
         counter: Result of ``counter_reader``.
         window: What of the power an update shows, if known; default: found.
         guess: What was found earlier; others are looked for only where this one leaves something unexplained.
@@ -148,15 +150,15 @@ def fit_powers(
     Raises:
         TooLittleSeen: The counter moved too seldom.
     """
-    work = work_of(did)
+    work = work_of(limited)
     columns = work.columns
     seen = _Seen(work, counter, counter(None).period_s)
     if window is not None:
         return columns.states, _fitted(seen, window, 0)
     if guess is not None and (fitted := _fitted(seen, guess, _REFINEMENTS)).verdict.explained:
         return columns.states, fitted
-    longest_s = _longest_s(seen, did[-1].end_s - did[0].begin_s)
-    coarse = Timeline(work.edges_s, work.values @ parabolas(columns.curves, columns.clock))
+    longest_s = _longest_s(seen, limited.did[-1].end_s - limited.did[0].begin_s)
+    coarse = Timeline(work.edges_s, work.values @ parabolas(columns.curves, columns.clock, columns.plateaus))
     windows = find_windows(seen.within(longest_s), coarse, longest_s / seen.period_s)
     best = _best([_settled(seen, one) for one in (*windows, *_narrower(windows))])
     if best.verdict.explained:
@@ -224,20 +226,27 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
         leans = range(max(width, design.shape[1] - leaning), design.shape[1])
         known = [waiting, *(Expected(column, 0.0, _LEANS) for column in leans)]
-        fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known)
-        verdict = _verdict(power_of(fit), trace, window)
+        fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)
+        trend = design.shape[1] - leaning - 1
+        grown_j = design[:, trend] * fit.values[trend] if design.shape[1] > width else np.zeros(len(design))
+        verdict = _verdict(power_of(fit), trace, window, grown_j)
         return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict)
 
     def power_of(fit: CurveFit) -> Timeline:
         leans = fit.values[width:][-leaning:] / mean_w if len(fit.values) > width else np.zeros(leaning)
         return Timeline(work.edges_s, (work.values @ fit.values[:width] * (1.0 + work.leaning @ leans))[:, None])
 
+    # However warm a GPU is, the limit is the same.
+    grows = np.ones(width)
+    if columns.plateaus:
+        grows[[*chain.from_iterable(columns.plateaus), *range(len(columns.states) + 3, width)]] = 0.0
     tried = [result(window, exposed)]
     for _ in range(refinements):
         power = power_of(tried[-1].fit)
         halves = Timeline(work.edges_s, (work.values @ tried[-1].fit.values[:width])[:, None] * work.leaning)
+        growing = Timeline(work.edges_s, (work.values @ (tried[-1].fit.values[:width] * grows))[:, None])
         slopes, leans = _slopes(power, trace, window), exposure(halves, trace, window)
-        unknown = np.column_stack([slopes, _trend(power, trace, window), leans]) / mean_w
+        unknown = np.column_stack([slopes, _trend(growing, trace, window), leans]) / mean_w
         tried.append(result(window, np.column_stack([exposed, unknown])))
         steps = tried[-1].fit.values[width : width + slopes.shape[1]] / mean_w
         if np.abs(steps).max() < _CLOSE:
@@ -255,9 +264,9 @@ def _trend(power: Timeline, trace: CounterTrace, window: SampledWindow) -> Array
     return exposure(power, trace, window)[:, 0] * late
 
 
-def _verdict(power: Timeline, trace: CounterTrace, window: SampledWindow) -> Verdict:
+def _verdict(power: Timeline, trace: CounterTrace, window: SampledWindow, grown_j: Array) -> Verdict:
     def moved_j(shift: float) -> Array:
-        return exposure(power, trace, window.moved(offset=shift))[:, 0]
+        return exposure(power, trace, window.moved(offset=shift))[:, 0] + grown_j
 
     return judge(moved_j(0.0), trace.energy_j, moved_j)
 

@@ -28,6 +28,8 @@ VAGUE = 10.0
 LEVELS_DIFFER = 0.25
 """How far the levels of curves differ, as a share of them."""
 
+_NOT_QUITE_FLAT = 0.05  # how far a plateau bends and slopes, as a share of it
+
 
 def unit_clocks(clocks_mhz: Sequence[int]) -> Array:
     """Return clocks scaled to 0 ... 1."""
@@ -35,30 +37,39 @@ def unit_clocks(clocks_mhz: Sequence[int]) -> Array:
     return (clocks - clocks.min()) / max(np.ptp(clocks), 1.0)
 
 
-def parabolas(curves: Curves, clock: Array) -> Array:
-    """Return the basis of one parabola per curve and one constant per lone state, shape (p, b)."""
+def parabolas(curves: Curves, clock: Array, plateaus: Curves = ()) -> Array:
+    """Return the basis of one parabola per curve, and one constant per lone state and per plateau, shape (p, b)."""
     columns = [np.zeros((len(clock), 3)) for _ in curves]
     for column, states in zip(columns, curves, strict=True):
         column[states] = np.vander(clock[states], 3)
-    return np.column_stack([*columns, _lone(curves, clock)])
+    return np.column_stack([*columns, _constants(curves, clock, plateaus)])
 
 
-def _lone(curves: Curves, clock: Array) -> Array:
-    return np.delete(np.eye(len(clock)), np.concatenate(curves), axis=1)
+def _constants(curves: Curves, clock: Array, plateaus: Curves) -> Array:
+    lone = np.delete(np.eye(len(clock)), np.concatenate([*curves, *plateaus]), axis=1)
+    flat = np.zeros((len(clock), len(plateaus)))
+    for column, states in enumerate(plateaus):
+        flat[states, column] = 1.0
+    return np.column_stack([lone, flat])
 
 
-def unknown_beforehand(curves: Curves, clock: Array) -> Array:
-    """Return what is not known beforehand: the common level, slope and bend, and each level roughly, shape (p, b)."""
+def unknown_beforehand(curves: Curves, clock: Array, plateaus: Curves = ()) -> Array:
+    """Return what is not known beforehand, shape (p, b).
+
+    It is the curves' common level, slope and bend, each one's level roughly, and the level of all others.
+    """
     together = np.concatenate(curves)
     levels = np.zeros((len(clock), len(curves)))
     for column, states in enumerate(curves):
         levels[states, column] = LEVELS_DIFFER
     common = np.zeros((len(clock), 3))
     common[together] = np.vander(clock[together], 3)
-    return np.column_stack([levels, VAGUE * common, VAGUE * _lone(curves, clock)])
+    return np.column_stack([levels, VAGUE * common, VAGUE * _constants(curves, clock, plateaus)])
 
 
-def prior_covariance(curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float) -> Array:
+def prior_covariance(
+    curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float, plateaus: Curves = ()
+) -> Array:
     """Return how values vary and go together beforehand, as shares of their scale, up to what is not known at all.
 
     Args:
@@ -68,6 +79,7 @@ def prior_covariance(curves: Curves, clock: Array, length: float, smooth: float,
         smooth: Standard deviation of what all curves have in common beyond a parabola.
         own: Standard deviation of each curve's own smooth part; its slope and bend are as uncertain.
         free: Standard deviation of each point's own.
+        plateaus: The columns of each curve that is nearly flat.
 
     Returns:
         The covariance, shape (p, p).
@@ -77,6 +89,9 @@ def prior_covariance(curves: Curves, clock: Array, length: float, smooth: float,
     covariance = free**2 * np.eye(len(clock))
     together = np.concatenate(curves)
     covariance[np.ix_(together, together)] += smooth**2 * alike[np.ix_(together, together)]
+    for states in plateaus:
+        flat = _NOT_QUITE_FLAT**2 * (alike + np.outer(clock, clock))
+        covariance[np.ix_(states, states)] += flat[np.ix_(states, states)]
     for states in curves:
         covariance[np.ix_(states, states)] += own**2 * (alike + slopes)[np.ix_(states, states)]
     return covariance

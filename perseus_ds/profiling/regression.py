@@ -64,6 +64,7 @@ class Evidence:
         clock: Each state's clock, scaled to about 0 … 1, shape (p,).
         scale: Rough value of each state, shape (p,).
         noise: Rough relative noise of an amount.
+        plateaus: The columns of each curve that is nearly flat.
     """
 
     gram: Array
@@ -74,6 +75,7 @@ class Evidence:
     clock: Array
     scale: Array
     noise: float
+    plateaus: Curves = ()
 
     def beyond(self, values: Array) -> Evidence:
         """Return the moment of the deviation from ``values``, shape (p,)."""
@@ -154,7 +156,12 @@ class Posteriors:
 
 
 def regress(
-    exposure: Array, amounts: Array, curves: Curves, clock: Array, known: Sequence[Expected] = ()
+    exposure: Array,
+    amounts: Array,
+    curves: Curves,
+    clock: Array,
+    known: Sequence[Expected] = (),
+    plateaus: Curves = (),
 ) -> tuple[CurveFit, Evidence]:
     """Regress amounts on exposures.
 
@@ -164,18 +171,19 @@ def regress(
         curves: The columns of each curve's states; a state in no curve stands alone.
         clock: Each state's clock, scaled to about 0 … 1, shape (p,).
         known: What is known of states beforehand.
+        plateaus: The columns of each curve that is nearly flat.
 
     Returns:
         Each state's value, and the evidence behind it. States without exposure get a wide interval.
     """
     expected, kept = amounts, np.ones(len(amounts), dtype=bool)
     for _ in range(3):
-        fit = refit(_evidence(exposure[kept], amounts[kept], expected[kept], curves, clock), _ROUGHLY)
+        fit = refit(_evidence(exposure[kept], amounts[kept], expected[kept], curves, clock, plateaus), _ROUGHLY)
         # The noise goes with the true amount: weighing by the measured one favours those drawn low.
         expected = np.maximum(exposure @ fit.values, 0.1 * amounts)
         away = np.abs(amounts / expected - 1.0)
         kept = away <= max(_OUTLIER * 1.4826 * float(np.median(away)), _NEVER_OUTLIER)
-    evidence = _evidence(exposure[kept], amounts[kept], expected[kept], curves, clock)
+    evidence = _evidence(exposure[kept], amounts[kept], expected[kept], curves, clock, plateaus)
     for one in known:
         evidence = _with_known(evidence, one)
     return refit(evidence), evidence
@@ -196,10 +204,12 @@ def _with_known(evidence: Evidence, known: Expected) -> Evidence:
     )
 
 
-def _evidence(exposure: Array, amounts: Array, expected: Array, curves: Curves, clock: Array) -> Evidence:
+def _evidence(
+    exposure: Array, amounts: Array, expected: Array, curves: Curves, clock: Array, plateaus: Curves
+) -> Evidence:
     """Weight each amount by its expected value, and sum up."""
     design, target = exposure / expected[:, None], amounts / expected
-    basis = parabolas(curves, clock)
+    basis = parabolas(curves, clock, plateaus)
     coarse = design @ basis
     solution, _, rank, _ = np.linalg.lstsq(coarse, target, rcond=1e-9)
     mean = float(amounts.sum() / exposure.sum())
@@ -211,17 +221,18 @@ def _evidence(exposure: Array, amounts: Array, expected: Array, curves: Curves, 
         count=len(target),
         curves=curves,
         clock=clock,
-        scale=np.clip(_roughly(design * mean, target, curves, clock), 1 / _SPREAD, _SPREAD) * mean,
+        scale=np.clip(_roughly(design * mean, target, curves, clock, plateaus), 1 / _SPREAD, _SPREAD) * mean,
         noise=float(np.sqrt(rest @ rest / max(len(target) - rank, 1))) + 1e-9,
+        plateaus=plateaus,
     )
 
 
-def _roughly(design: Array, target: Array, curves: Curves, clock: Array) -> Array:
+def _roughly(design: Array, target: Array, curves: Curves, clock: Array, plateaus: Curves) -> Array:
     """Return values that explain the target, shape (p,), curves alike where it hardly tells them apart."""
     together = np.concatenate(curves)
     common = np.zeros((len(clock), 3))
     common[together] = np.vander(clock[together], 3)
-    basis = np.column_stack([common, parabolas(curves, clock)])
+    basis = np.column_stack([common, parabolas(curves, clock, plateaus)])
     held = np.full(basis.shape[1], _HELD / VAGUE)
     held[3 : 3 + 3 * len(curves)] = _HELD / LEVELS_DIFFER
     rows = np.vstack([design @ basis, np.diag(held)])
@@ -235,10 +246,12 @@ def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS) -> 
         evidence: Information of the amounts.
         priors: Correlation length and the three standard deviations of each.
     """
-    curves, clock = evidence.curves, evidence.clock
-    vague = unknown_beforehand(curves, clock) @ unknown_beforehand(curves, clock).T
+    curves, clock, plateaus = evidence.curves, evidence.clock, evidence.plateaus
+    unknown = unknown_beforehand(curves, clock, plateaus)
+    vague = unknown @ unknown.T
     sizes = np.outer(evidence.scale, evidence.scale)
-    found = posteriors(evidence, (sizes * (prior_covariance(curves, clock, *prior) + vague) for prior in priors))
+    known = (prior_covariance(curves, clock, *prior, plateaus=plateaus) for prior in priors)
+    found = posteriors(evidence, (sizes * (one + vague) for one in known))
     together = float(np.logaddexp.reduce(found.scores, axis=None))
     return replace(found.average(found.scores), log_evidence=together / max(evidence.count, 1))
 

@@ -107,7 +107,12 @@ class Sweep:
             chosen += [mhz] * (last - first)
         return tuple(chosen)
 
-    def observe(self, curves: Mapping[CurveKey, Sequence[ProfilePoint]], blocking_power_w: float) -> None:
+    def observe(
+        self,
+        curves: Mapping[CurveKey, Sequence[ProfilePoint]],
+        blocking_power_w: float,
+        sustained_mhz: Mapping[CurveKey, int],
+    ) -> None:
         """Skip clocks that are useless to the frontier.
 
         A curve ends at the bound on the slowdown of an instruction, or after a run of increases of the effective
@@ -117,6 +122,8 @@ class Sweep:
         Args:
             curves: Points measured so far, by frequency descending.
             blocking_power_w: Power of a waiting GPU.
+            sustained_mhz: The highest clock that can be held, of curves that cannot hold the highest. The power limit
+                makes the same of all clocks above.
         """
         half_widths = []
         for key, points in curves.items():
@@ -128,7 +135,8 @@ class Sweep:
             for mhz in self._clocks:
                 if (key, mhz) in self._weight:
                     self._weight[key, mhz] = 1.0
-                    if end < len(points) and mhz <= points[end].frequency_mhz:
+                    unheld = sustained_mhz.get(key, mhz) < mhz < self._clocks[0]
+                    if unheld or (end < len(points) and mhz <= points[end].frequency_mhz):
                         self._weight[key, mhz] = 0.0
                     elif points[-1].frequency_mhz <= mhz < points[least].frequency_mhz:
                         self._weight[key, mhz] = _UNLIKELY

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.profiling.achieved import Limited
 from perseus_ds.profiling.priors import unit_clocks
 from perseus_ds.profiling.spans import Between, Segment
 from perseus_ds.profiling.table import CurveKey
@@ -17,6 +21,8 @@ __all__ = ["Columns", "Work", "work_of"]
 Array = NDArray[np.float64]
 
 _BEFORE_S = 1.0
+_RESTED_S = 0.003  # a shorter wait is no rest
+_SURGE_S = 0.02  # what an instruction draws more after a rest, it draws within about this time
 
 
 @dataclass(frozen=True)
@@ -24,14 +30,18 @@ class Columns:
     """The unknowns of the regression.
 
     Attributes:
-        states: Curve and MHz of the first ones; waiting, its slope and other work follow.
-        curves: For each curve its columns.
+        states: Curve and MHz of the first ones. Waiting, its slope and other work follow. Where there are plateaus, the
+            surge after a rest follows, and how a plateau's power follows the clock that was read.
+        curves: For each curve its columns, up to the clock that it can hold.
+        plateaus: For each curve that cannot hold the highest clock the columns above: whatever is asked for there, the
+            power limit decides.
         clock: Scaled to 0 ... 1, of every column.
         waiting_mhz: The mean clock while waiting.
     """
 
     states: tuple[tuple[CurveKey, int], ...]
     curves: list[NDArray[np.intp]]
+    plateaus: list[NDArray[np.intp]]
     clock: Array
     waiting_mhz: float
 
@@ -53,19 +63,21 @@ class Work:
     leaning: Array
 
 
-def work_of(did: Sequence[Segment]) -> Work:
+def work_of(limited: Limited) -> Work:
     """Return what ran; before and after it, the GPU waited.
 
     Args:
-        did: What the GPU did, in order of time.
+        limited: What the GPU did, in order of time.
     """
-    columns = _columns(did)
+    did, sustained, off_mhz = limited
+    columns = _columns(did, sustained)
+    surges = _surges(did, sustained)
     at = {state: index for index, state in enumerate(columns.states)}
-    curve = {columns.states[members[0]][0]: number for number, members in enumerate(columns.curves)}
+    curve = {key: number for number, key in enumerate(sorted({key for key, _ in at}))}
     span_mhz = max(max(mhz for _, mhz in at) - min(mhz for _, mhz in at), 1)
-    waiting, slope, other = range(len(at), len(at) + 3)
+    waiting, slope, other, surge, held = range(len(at), len(at) + 5)
     edges_s = [did[0].begin_s - _BEFORE_S, did[0].begin_s]
-    values = np.zeros((3 * len(did) + 1, other + 1))
+    values = np.zeros((3 * len(did) + 1, len(columns.clock)))
     leaning = np.zeros((3 * len(did) + 1, len(curve)))
     values[0, waiting] = 1.0
     for row, one in enumerate(did):
@@ -75,6 +87,12 @@ def work_of(did: Sequence[Segment]) -> Work:
         halves = slice(3 * row + 2, 3 * row + 4)
         if isinstance(one.what, CurveKey):
             values[halves, at[one.what, one.clock_mhz]] = 1.0
+            if columns.plateaus:
+                begins, usual = surges[row]
+                share = _SURGE_S / max(end_s - begin_s, _SURGE_S)
+                values[halves, surge] = (begins - usual / 2.0) * share, -usual / 2.0 * share
+                if one.clock_mhz > sustained.get(one.what, inf):
+                    values[halves, held] = off_mhz[row] / span_mhz
             leaning[halves, curve[one.what]] = 1.0, -1.0
         elif one.what is Between.OTHER:
             values[halves, other] = 1.0
@@ -86,10 +104,40 @@ def work_of(did: Sequence[Segment]) -> Work:
     return Work(columns, np.array(edges_s), values, leaning)
 
 
-def _columns(did: Sequence[Segment]) -> Columns:
+def _surges(did: Sequence[Segment], sustained: Mapping[CurveKey, int]) -> list[tuple[float, float]]:
+    """Return how far above the held clock each instruction begins, and its like on average, as a share of the most.
+
+    At the power limit it begins at the clock asked for if the GPU has rested, until the limit notices.
+    """
+    highest_mhz = max(one.clock_mhz for one in did)
+    begins: list[float] = []
+    rested_s = inf
+    for one in did:
+        if not isinstance(one.what, CurveKey):
+            rested_s += one.end_s - one.begin_s
+            begins.append(0.0)
+            continue
+        held_mhz = sustained.get(one.what, highest_mhz)
+        above = max(one.clock_mhz - held_mhz, 0) / max(highest_mhz - held_mhz, 1)
+        begins.append(above if rested_s >= _RESTED_S else 0.0)
+        rested_s = 0.0
+    alike = defaultdict[tuple[object, int], list[float]](list)
+    for one, begin in zip(did, begins, strict=True):
+        alike[one.what, one.clock_mhz].append(begin)
+    usual = {state: fmean(some) for state, some in alike.items()}
+    return [(begin, usual[one.what, one.clock_mhz]) for one, begin in zip(did, begins, strict=True)]
+
+
+def _columns(did: Sequence[Segment], sustained: Mapping[CurveKey, int]) -> Columns:
     states = tuple(sorted({(one.what, one.clock_mhz) for one in did if isinstance(one.what, CurveKey)}))
     keys = sorted({key for key, _ in states})
-    curves = [np.array([at for at, state in enumerate(states) if state[0] == key]) for key in keys]
+    limited = np.array([mhz > sustained.get(key, inf) for key, mhz in states])
+    of_curve = [np.array([state[0] == key for state in states]) for key in keys]
+    curves = [np.flatnonzero(mine & ~limited) for mine in of_curve if (mine & ~limited).any()]
+    plateaus = [np.flatnonzero(mine & limited) for mine in of_curve if (mine & limited).any()]
+    if not curves:  # nothing has run at a clock that can be held
+        curves, plateaus = plateaus, []
     waits = np.array([(one.end_s - one.begin_s, one.clock_mhz) for one in did if one.what is Between.WAITING])
     waiting_mhz = float(waits[:, 0] @ waits[:, 1] / waits[:, 0].sum()) if len(waits) else float(states[-1][1])
-    return Columns(states, curves, np.append(unit_clocks([mhz for _, mhz in states]), np.zeros(3)), waiting_mhz)
+    clock = np.append(unit_clocks([mhz for _, mhz in states]), np.zeros(5 if plateaus else 3))
+    return Columns(states, curves, plateaus, clock, waiting_mhz)

@@ -135,7 +135,7 @@ def _curve_errors(profile: Profile, truths: Sequence[Truth], midst: int) -> Curv
         warmth = truth.begins[midst].warmth if midst in truth.begins else 1.0
         for point, one in truth.instructions.items():
             true = np.array([1.0, one.time_s, warmth * one.cold_j + one.limited_j])
-            sums[point] = sums.get(point, np.zeros(3)) + one.count * true
+            sums[point] = sums.get(point, np.zeros(3)) + one.instances * true
     errors = []
     for key, points in profile.curves.items():
         for point in points:

@@ -73,7 +73,7 @@ class Profiler:
         if self._estimating is not None and self._estimating.done():
             if self._estimating.exception() is None:
                 found = self._estimating.result()
-                self._sweep.observe(found.curves, found.blocking_power_w)
+                self._sweep.observe(found.curves, found.blocking_power_w, found.sustained_mhz)
             self._estimating = None
         # Tensor-parallel ranks run each clock together: what each estimates on its own must not part them.
         if self._estimating is None and self._sweep.iterations and self._topology.shard_size == 1:

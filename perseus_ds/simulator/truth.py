@@ -32,13 +32,13 @@ class Cost(NamedTuple):
     """What a curve's instructions at one clock took. Their energy is the sum of two means.
 
     Attributes:
-        count: Number of instructions.
+        instances: Number of instructions.
         time_s: Mean time.
         cold_j: Mean energy of those that the power limit did not hold, as of a cold GPU. Warm ones draw more.
         limited_j: Mean energy of the others. However warm a GPU, the limit is the same.
     """
 
-    count: float
+    instances: float
     time_s: float
     cold_j: float
     limited_j: float

@@ -141,8 +141,9 @@ def test_what_the_power_limit_makes_of_the_highest_clock_is_to_be_asked_for_ther
     _, attributions = measured
 
     def limited(one: Attribution, to_mhz: int) -> Attribution:
-        curves = {key: tuple(p for p in points if p.frequency_mhz <= to_mhz) for key, points in one.curves.items()}
-        return replace(one, curves=curves, asked_mhz=dict.fromkeys(curves, 1410))
+        held = {key: [p for p in points if p.frequency_mhz <= to_mhz] for key, points in one.curves.items()}
+        curves = {key: (first._replace(frequency_mhz=1410), *others) for key, (first, *others) in held.items()}
+        return replace(one, curves=curves, sustained_mhz=dict.fromkeys(curves, to_mhz))
 
     ranks = [(pipeline, limited(one, mhz)) for pipeline, mhz in ((0, 1395), (1, 1365)) for one in attributions]
     profile, _ = merge_profiles(ranks)
@@ -219,13 +220,26 @@ def test_a_gpu_whose_counter_does_not_tell_takes_the_others_powers_at_its_own_le
     assert profile.source == "live profile, energies of 1 of 4 GPUs from the others"
 
 
+def test_a_clock_that_the_others_have_not_run_has_the_power_between(measured) -> None:
+    lost, other = unexplained(measured[1][0]), measured[1][1]
+    between = replace(other, states=tuple((key, mhz - 5) for key, mhz in other.states))
+
+    found, same = borrow(lost, [between]), borrow(lost, [other])
+
+    assert found is not None
+    assert same is not None
+    powers = len(lost.states)
+    assert found.power.values[:powers] == pytest.approx(same.power.values[:powers], rel=0.02)
+
+
 def test_without_a_gpu_that_has_run_the_same_the_power_law_stays(measured, log_lines) -> None:
     lost, other = unexplained(measured[1][0]), measured[1][1]
-    other_clocks = replace(other, states=tuple((key, mhz - 5) for key, mhz in other.states))
+    keys = tuple((key._replace(kind=Kind.WEIGHT_GRADIENT), mhz) for key, mhz in other.states)
+    other_kinds = replace(other, states=keys)
 
     profile, _ = merge_profiles([(0, lost)], "live profile")
 
-    assert borrow(lost, [other_clocks]) is None
+    assert borrow(lost, [other_kinds]) is None
     assert "1 of 1 GPUs" in log_lines.text
     assert "[energy-unknown]" in log_lines.text
     assert profile.source == "live profile, energies by the published power law"

@@ -1,6 +1,7 @@
 """The profiler meets the package's simulated GPU: its latency, its counter, its noise; time runs faster than real."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,7 @@ class Training:
         )
         self.rng = np.random.default_rng(0)
         self.spans: list[Span] = []
+        self.drawn_j: list[float] = []  # by each of them, in truth
         self.samples: list[tuple[float, float]] = []
         self.readings: list[Reading] = []
         self.next_poll_s = self.now_s
@@ -74,10 +76,11 @@ class Training:
         self.gpu.lock_clock(clocks_mhz[0])
         for index, (key, mhz) in enumerate(zip(order, clocks_mhz, strict=True)):
             self.until(self.now_s + self.rng.uniform(0.0, 0.03))  # waits for its neighbours
-            work_begin_s = self.now_s
+            work_begin_s, before_j = self.now_s, self.gpu.true_energy_j()
             self.gpu.begin_work(key)
             self.until(self.gpu.finish_time_s())
             self.spans.append(Span(work_begin_s, self.now_s, key, mhz, -np.inf if index else begin_s))
+            self.drawn_j.append(self.gpu.true_energy_j() - before_j)
             if index + 1 < len(order) and clocks_mhz[index + 1] != mhz:
                 self.gpu.lock_clock(clocks_mhz[index + 1])
         self.until(self.now_s + 0.2)
@@ -125,10 +128,13 @@ def test_clocks_that_the_power_limit_breaks_leave_the_table(tmp_path: Path) -> N
     found = attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
     as_asked = attribute(training.spans, training.samples, LATENCY_S)
 
-    for key, points in found.curves.items():
-        assert 1200 < points[0].frequency_mhz < 1395, "the baseline settled there"
-        assert as_asked.curves[key][0].frequency_mhz == CLOCKS[0]
-    times, energies = errors(found)
+    for key, (top, *others) in found.curves.items():
+        assert 1200 < found.sustained_mhz[key] < 1395, "the baseline settled there"
+        assert top.frequency_mhz == as_asked.curves[key][0].frequency_mhz == CLOCKS[0]
+        assert others[0].frequency_mhz <= found.sustained_mhz[key]
+        whole = zip(training.spans[: BASELINE * len(ORDER)], training.drawn_j, strict=False)
+        assert top.energy_j == pytest.approx(np.mean([drawn_j for span, drawn_j in whole if span.key == key]), rel=0.03)
+    times, energies = errors(replace(found, curves={key: points[1:] for key, points in found.curves.items()}))
     assert np.abs(times).max() < 0.01
     assert np.abs(energies).max() < 0.03
     assert np.sqrt(np.mean(energies**2)) < 0.01

@@ -23,6 +23,15 @@ def test_values_go_together_by_clock_by_curve_and_by_nothing() -> None:
     assert covariance[6] == pytest.approx([0, 0, 0, 0, 0, 0, free**2]), "of a lone state"
 
 
+def test_plateaus_are_nearly_flat_and_have_nothing_in_common_with_curves() -> None:
+    clock = np.array([0.0, 0.5, 0.5, 1.0])
+    curves, plateaus = [np.array([0, 1])], [np.array([2, 3])]
+    covariance = prior_covariance(curves, clock, 0.5, 0.1, 0.01, 0.001, plateaus)
+    assert covariance[:2, 2:] == pytest.approx(np.zeros((2, 2)))
+    assert np.sqrt(covariance[2, 2]) == pytest.approx(0.05, rel=0.2)
+    assert parabolas(curves, clock, plateaus)[:, 3:].tolist() == [[0], [0], [1], [1]]
+
+
 def test_clocks_are_scaled_to_their_range() -> None:
     assert unit_clocks([900, 1410, 1155]).tolist() == [0.0, 1.0, 0.5]
     assert unit_clocks([1410, 1410]).tolist() == [0.0, 0.0]

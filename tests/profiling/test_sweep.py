@@ -127,7 +127,7 @@ def test_bounds_of_the_configuration_hold() -> None:
 def test_five_increases_in_a_row_end_a_curve_of_its_own() -> None:
     sweep = Sweep(order_of(3), CLOCKS, ProfilingConfig())
     key_f, key_b = CurveKey(3, Kind.FORWARD), CurveKey(3, Kind.BACKWARD)
-    sweep.observe({key_f: curve(CLOCKS[:20], 1290), key_b: curve(CLOCKS[:20], 1140)}, BLOCKING_W)
+    sweep.observe({key_f: curve(CLOCKS[:20], 1290), key_b: curve(CLOCKS[:20], 1140)}, BLOCKING_W, {})
 
     visited = {mhz for clocks in run(sweep) for mhz in clocks}
 
@@ -139,16 +139,28 @@ def test_five_increases_in_a_row_end_a_curve_of_its_own() -> None:
 
 def test_when_all_curves_have_ended_nothing_below_is_visited() -> None:
     sweep = toggled(Sweep(order_of(0), CLOCKS, ProfilingConfig()))
-    sweep.observe({key: curve(CLOCKS[:20], 1290) for key in (FORWARD, BACKWARD)}, BLOCKING_W)
+    sweep.observe({key: curve(CLOCKS[:20], 1290) for key in (FORWARD, BACKWARD)}, BLOCKING_W, {})
 
     visited = {mhz for clocks in run(sweep) for mhz in clocks}
 
     assert min(visited) == 1290 - 5 * 15
 
 
+def test_clocks_that_the_power_limit_does_not_let_hold_are_not_visited() -> None:
+    """Whichever of them is asked for, the limit makes the same of it."""
+    sweep = toggled(Sweep(order_of(0), CLOCKS, ProfilingConfig()))
+    held = {key: curve([1410, *CLOCKS[CLOCKS.index(1290) :]], 600) for key in (FORWARD, BACKWARD)}
+    sweep.observe(held, BLOCKING_W, dict.fromkeys(held, 1290))
+
+    visited = {mhz for clocks in run(sweep) for mhz in clocks}
+
+    assert {1410, 1290} <= visited
+    assert not visited & set(range(1305, 1410))
+
+
 def test_a_rise_within_the_noise_ends_nothing() -> None:
     sweep = Sweep(order_of(0), CLOCKS, ProfilingConfig())
-    sweep.observe({key: curve(CLOCKS[:20], 1290, ci=5.0) for key in (FORWARD, BACKWARD)}, BLOCKING_W)
+    sweep.observe({key: curve(CLOCKS[:20], 1290, ci=5.0) for key in (FORWARD, BACKWARD)}, BLOCKING_W, {})
 
     assert min(mhz for clocks in run(sweep) for mhz in clocks) == CLOCKS[-1]
 
@@ -159,7 +171,7 @@ def test_known_precisely_enough_it_ends_early_and_unobserved_it_does_not() -> No
     for _ in range(32):
         precise.next_frequencies()
         blind.next_frequencies()
-    precise.observe({key: curve(CLOCKS, 855, ci=1e-3) for key in (FORWARD, BACKWARD)}, BLOCKING_W)
+    precise.observe({key: curve(CLOCKS, 855, ci=1e-3) for key in (FORWARD, BACKWARD)}, BLOCKING_W, {})
 
     assert precise.done
     assert not blind.done
@@ -171,7 +183,7 @@ def test_a_curve_ends_where_an_instruction_is_slowed_by_more_than_the_bound() ->
         points = [
             ProfilePoint(mhz, 0.1 if mhz > 1200 else 0.1 * slowdown, 50.0 + mhz / 100, 0.0, 5.0) for mhz in CLOCKS[:20]
         ]
-        sweep.observe({FORWARD: points, BACKWARD: points}, BLOCKING_W)
+        sweep.observe({FORWARD: points, BACKWARD: points}, BLOCKING_W, {})
         return min(mhz for clocks in run(sweep) for mhz in clocks)
 
     assert lowest_visited_mhz(slowdown=1.51) == 1215
@@ -187,7 +199,7 @@ def test_precision_is_asked_for_down_to_the_least_effective_energy_only() -> Non
             point._replace(energy_ci_j=(ci_above if point.frequency_mhz >= 1290 else ci_below) * point.energy_j)
             for point in curve(CLOCKS, 1290)
         ]
-        sweep.observe({FORWARD: rough, BACKWARD: rough}, BLOCKING_W)
+        sweep.observe({FORWARD: rough, BACKWARD: rough}, BLOCKING_W, {})
         return sweep
 
     assert swept(ci_above=0.014, ci_below=0.5).done
@@ -199,7 +211,7 @@ def test_precision_is_asked_for_down_to_the_least_effective_energy_only() -> Non
         sweep.next_frequencies()
     first, *others = curve(CLOCKS, 1410)
     falling = [first._replace(energy_ci_j=0.5 * first.energy_j), *others]
-    sweep.observe({FORWARD: falling, BACKWARD: falling}, BLOCKING_W)
+    sweep.observe({FORWARD: falling, BACKWARD: falling}, BLOCKING_W, {})
     assert not sweep.done
 
 
@@ -209,4 +221,4 @@ def test_ranks_that_observe_the_same_choose_the_same() -> None:
         assert ranks[0].next_frequencies() == ranks[1].next_frequencies()
         if iteration == 6:
             for rank in ranks:
-                rank.observe({CurveKey(1, Kind.FORWARD): curve(CLOCKS[:15], 1300)}, BLOCKING_W)
+                rank.observe({CurveKey(1, Kind.FORWARD): curve(CLOCKS[:15], 1300)}, BLOCKING_W, {})

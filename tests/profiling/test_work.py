@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.profiling.achieved import Limited
 from perseus_ds.profiling.spans import Between, Segment
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.work import work_of
@@ -17,8 +18,12 @@ DID = [
 ]
 
 
+def unlimited(did: list[Segment]) -> Limited:
+    return Limited(did, {}, [0.0] * len(did))
+
+
 def test_every_half_draws_the_power_of_its_column() -> None:
-    work = work_of(DID)
+    work = work_of(unlimited(DID))
     assert work.columns.states == ((BACKWARD, 1000), (FORWARD, 1400))
     seconds = np.diff(work.edges_s) @ work.values
     # Before it began, the GPU has waited for a second; waiting at the mean clock of waits has no slope.
@@ -28,7 +33,7 @@ def test_every_half_draws_the_power_of_its_column() -> None:
 
 
 def test_an_instruction_leans_to_its_first_half_by_as_much_as_from_its_second() -> None:
-    work = work_of(DID)
+    work = work_of(unlimited(DID))
     backward, forward = 0, 1
     assert np.diff(work.edges_s) @ work.leaning == pytest.approx([0.0, 0.0])
     assert np.diff(work.edges_s) @ np.abs(work.leaning) == pytest.approx([4.0, 2.0])
@@ -36,6 +41,50 @@ def test_an_instruction_leans_to_its_first_half_by_as_much_as_from_its_second() 
     assert [work.leaning[row, backward] for row in (8, 9)] == [1.0, -1.0]
 
 
+LIMITED = [
+    Segment(10.0, 12.0, FORWARD, 1400),
+    Segment(12.0, 14.0, BACKWARD, 1400),
+    Segment(14.0, 15.0, Between.WAITING, 1400),
+    Segment(15.0, 17.0, BACKWARD, 1400),
+    Segment(17.0, 19.0, BACKWARD, 1000),
+    Segment(19.0, 21.0, BACKWARD, 1200),
+]
+
+
+HELD = Limited(LIMITED, {BACKWARD: 1000}, [0.0, 0.0, 0.0, 40.0, 0.0, 20.0])
+
+
+def test_above_the_clock_that_can_be_held_states_are_a_plateau() -> None:
+    columns = work_of(HELD).columns
+    assert columns.states == ((BACKWARD, 1000), (BACKWARD, 1200), (BACKWARD, 1400), (FORWARD, 1400))
+    assert [members.tolist() for members in columns.curves] == [[0], [3]]
+    assert [members.tolist() for members in columns.plateaus] == [[1, 2]]
+    assert work_of(unlimited(LIMITED)).columns.plateaus == []
+
+
+def test_where_nothing_ran_at_a_clock_that_can_be_held_plateaus_are_the_curves() -> None:
+    columns = work_of(Limited(LIMITED[1:2], {BACKWARD: 1000}, [0.0])).columns
+    assert [members.tolist() for members in columns.curves] == [[0]]
+    assert (columns.plateaus, len(columns.clock)) == ([], 4)
+
+
+def test_at_the_limit_an_instruction_after_a_rest_begins_above_its_like() -> None:
+    work = work_of(HELD)
+    surge = len(work.columns.states) + 3
+    halves = (np.diff(work.edges_s) * work.values[:, surge])[1:].reshape(-1, 3)[:, 1:]
+    # Two backwards at 1,400 MHz: the second has rested. The others are not limited, or have not.
+    assert halves == pytest.approx(
+        np.array([[0, 0], [-0.0025, -0.0025], [0, 0], [0.0075, -0.0025], [0, 0], [0, 0]]), abs=1e-6
+    )
+
+
+def test_a_plateau_follows_the_clock_that_was_read() -> None:
+    work = work_of(HELD)
+    held = len(work.columns.states) + 4
+    drawn = (np.diff(work.edges_s) * work.values[:, held])[1:].reshape(-1, 3).sum(axis=1)
+    assert drawn == pytest.approx([0.0, 0.0, 0.0, 2.0 * 40 / 400, 0.0, 2.0 * 20 / 400])
+
+
 def test_segments_that_overlap_by_a_little_stay_in_order() -> None:
-    work = work_of([DID[0], Segment(11.9, 13.0, BACKWARD, 1000)])
+    work = work_of(unlimited([DID[0], Segment(11.9, 13.0, BACKWARD, 1000)]))
     assert (np.diff(work.edges_s) >= 0.0).all()

@@ -81,7 +81,7 @@ def test_an_instruction_at_the_power_limit_counts_at_the_clock_asked_for(tmp_pat
     (home,) = tmp_path.iterdir()
     (truth,) = read_truth(home, [])
     ((place, cost),) = truth.instructions.items()
-    assert (place, cost.count) == ((FORWARD, 1400), 4)
+    assert (place, cost.instances) == ((FORWARD, 1400), 4)
     assert 0.03 < cost.time_s < 0.06, "between the two clocks"
 
 
