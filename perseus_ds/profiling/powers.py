@@ -165,7 +165,8 @@ def fit_powers(
         return columns.states, best
     trace = seen.within(best.window.reach * best.period_s)
     exposed_s = exposure(Timeline(work.edges_s, work.values), trace, best.window).sum(axis=0)
-    return columns.states, replace(best, fit=power_law(columns.states, exposed_s, float(trace.energy_j.sum())))
+    held = [(key, min(mhz, limited.sustained_mhz.get(key, mhz))) for key, mhz in columns.states]
+    return columns.states, replace(best, fit=power_law(held, exposed_s, float(trace.energy_j.sum())))
 
 
 def _longest_s(seen: _Seen, lasted_s: float) -> float:

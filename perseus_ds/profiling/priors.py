@@ -11,6 +11,7 @@ __all__ = [
     "LEVELS_DIFFER",
     "VAGUE",
     "Curves",
+    "common_parabola",
     "matern",
     "parabolas",
     "prior_covariance",
@@ -38,33 +39,42 @@ def unit_clocks(clocks_mhz: Sequence[int]) -> Array:
 
 
 def parabolas(curves: Curves, clock: Array, plateaus: Curves = ()) -> Array:
-    """Return the basis of one parabola per curve, and one constant per lone state and per plateau, shape (p, b)."""
+    """Return the basis of one parabola per curve, one constant per plateau, and one per lone state, shape (p, b)."""
     columns = [np.zeros((len(clock), 3)) for _ in curves]
     for column, states in zip(columns, curves, strict=True):
         column[states] = np.vander(clock[states], 3)
-    return np.column_stack([*columns, _constants(curves, clock, plateaus)])
+    return np.column_stack([*columns, _levels(plateaus, clock), _lone(curves, clock, plateaus)])
 
 
-def _constants(curves: Curves, clock: Array, plateaus: Curves) -> Array:
-    lone = np.delete(np.eye(len(clock)), np.concatenate([*curves, *plateaus]), axis=1)
-    flat = np.zeros((len(clock), len(plateaus)))
-    for column, states in enumerate(plateaus):
-        flat[states, column] = 1.0
-    return np.column_stack([lone, flat])
+def common_parabola(curves: Curves, clock: Array, plateaus: Curves = ()) -> Array:
+    """Return the basis of what all curves have in common, shape (p, 3); a plateau stays as high as it begins."""
+    together = np.concatenate(curves)
+    basis = np.zeros((len(clock), 3))
+    basis[together] = np.vander(clock[together], 3)
+    for states in plateaus:
+        basis[states] = np.vander([clock[states].min()], 3)
+    return basis
+
+
+def _levels(curves: Curves, clock: Array) -> Array:
+    levels = np.zeros((len(clock), len(curves)))
+    for column, states in enumerate(curves):
+        levels[states, column] = 1.0
+    return levels
+
+
+def _lone(curves: Curves, clock: Array, plateaus: Curves) -> Array:
+    return np.delete(np.eye(len(clock)), np.concatenate([*curves, *plateaus]), axis=1)
 
 
 def unknown_beforehand(curves: Curves, clock: Array, plateaus: Curves = ()) -> Array:
     """Return what is not known beforehand, shape (p, b).
 
-    It is the curves' common level, slope and bend, each one's level roughly, and the level of all others.
+    It is the curves' common level, slope and bend, each one's level roughly, and each lone state.
     """
-    together = np.concatenate(curves)
-    levels = np.zeros((len(clock), len(curves)))
-    for column, states in enumerate(curves):
-        levels[states, column] = LEVELS_DIFFER
-    common = np.zeros((len(clock), 3))
-    common[together] = np.vander(clock[together], 3)
-    return np.column_stack([levels, VAGUE * common, VAGUE * _constants(curves, clock, plateaus)])
+    levels = LEVELS_DIFFER * _levels([*curves, *plateaus], clock)
+    common, lone = common_parabola(curves, clock, plateaus), _lone(curves, clock, plateaus)
+    return np.column_stack([levels, VAGUE * common, VAGUE * lone])
 
 
 def prior_covariance(

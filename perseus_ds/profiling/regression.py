@@ -21,6 +21,7 @@ from perseus_ds.profiling.priors import (
     LEVELS_DIFFER,
     VAGUE,
     Curves,
+    common_parabola,
     parabolas,
     prior_covariance,
     unknown_beforehand,
@@ -229,12 +230,9 @@ def _evidence(
 
 def _roughly(design: Array, target: Array, curves: Curves, clock: Array, plateaus: Curves) -> Array:
     """Return values that explain the target, shape (p,), curves alike where it hardly tells them apart."""
-    together = np.concatenate(curves)
-    common = np.zeros((len(clock), 3))
-    common[together] = np.vander(clock[together], 3)
-    basis = np.column_stack([common, parabolas(curves, clock, plateaus)])
+    basis = np.column_stack([common_parabola(curves, clock, plateaus), parabolas(curves, clock, plateaus)])
     held = np.full(basis.shape[1], _HELD / VAGUE)
-    held[3 : 3 + 3 * len(curves)] = _HELD / LEVELS_DIFFER
+    held[3 : 3 + 3 * len(curves) + len(plateaus)] = _HELD / LEVELS_DIFFER
     rows = np.vstack([design @ basis, np.diag(held)])
     return basis @ np.linalg.lstsq(rows, np.append(target, np.zeros(len(held))), rcond=None)[0]
 

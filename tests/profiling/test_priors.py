@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from perseus_ds.profiling.priors import matern, parabolas, prior_covariance, unit_clocks
+from perseus_ds.profiling.priors import (
+    common_parabola,
+    matern,
+    parabolas,
+    prior_covariance,
+    unit_clocks,
+    unknown_beforehand,
+)
 
 
 def test_values_go_together_by_clock_by_curve_and_by_nothing() -> None:
@@ -30,6 +37,16 @@ def test_plateaus_are_nearly_flat_and_have_nothing_in_common_with_curves() -> No
     assert covariance[:2, 2:] == pytest.approx(np.zeros((2, 2)))
     assert np.sqrt(covariance[2, 2]) == pytest.approx(0.05, rel=0.2)
     assert parabolas(curves, clock, plateaus)[:, 3:].tolist() == [[0], [0], [1], [1]]
+
+
+def test_a_plateau_is_about_as_high_as_curves_are_where_it_begins() -> None:
+    clock = np.array([0.0, 0.5, 0.5, 1.0])
+    common = common_parabola([np.array([0, 1])], clock, [np.array([2, 3])])
+    assert common[1:].tolist() == [common[1].tolist()] * 3
+    unknown = unknown_beforehand([np.array([0, 1])], clock, [np.array([2, 3])])
+    covariance = unknown @ unknown.T
+    assert covariance[2, 2] == covariance[2, 3] == covariance[3, 3]
+    assert np.sqrt(covariance[1, 1] + covariance[2, 2] - 2 * covariance[1, 2]) == pytest.approx(0.25 * np.sqrt(2))
 
 
 def test_clocks_are_scaled_to_their_range() -> None:

@@ -52,6 +52,20 @@ def test_amounts_that_are_plainly_wrong_do_not_count() -> None:
     assert np.sqrt(np.mean((fit.values[:77] / truth[:77] - 1) ** 2)) < 0.015
 
 
+def test_a_plateau_that_nothing_saw_is_about_as_high_as_the_curves_are_there() -> None:
+    rng = np.random.default_rng(5)
+    truth = true_powers(rng, free=0.0)
+    exposure, _ = measure(rng, truth, 700)
+    exposure[:, 74:76] = 0.0
+    exposure = exposure[exposure.any(axis=1)]
+    energy = exposure @ truth * (1 + 0.03 * rng.normal(size=len(exposure)))
+
+    fit, _ = regress(exposure, energy, [CURVES[0], np.arange(38, 74)], CLOCKS, plateaus=[np.array([74, 75])])
+
+    assert fit.values[74:76] == pytest.approx(truth[74:76], rel=0.15)
+    assert (fit.sd[74:76] > 0.1 * truth[74:76]).all()
+
+
 def test_a_state_that_nothing_saw_has_a_wide_interval_and_its_neighbours_guess() -> None:
     rng = np.random.default_rng(4)
     truth = true_powers(rng, free=0.0)
