@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 Bounds = tuple[float, float]
 
 _MAY_BE_OFF = 0.2  # of what the counter shows late, as fitted
+_PROMPT = 0.1  # of an excursion: a counter that hides less at its end shows when in it the power was drawn
 
 
 @dataclass(frozen=True)
@@ -120,5 +121,10 @@ def told_apart(
         share = by_fit_j2 / max(by_fit_j2 + by_itself_j2, 1e-9)
         end_j = by_fit_j + share * (by_itself_j - by_fit_j)
         knots += [(one.begin_s, before_j), (one.end_s, end_j), (one.shown_s, all_j)]
+        if hidden < _PROMPT:
+            within = (times_s > one.begin_s) & (times_s < one.end_s)
+            so_far = (times_s[within] - one.begin_s) / (one.end_s - one.begin_s)
+            better_j = missed_j[within] + so_far * (end_j - at_end_j)
+            knots += zip(times_s[within].tolist(), better_j.tolist(), strict=True)
     both = np.array(sorted(knots))
     return both[:, 0], both[:, 1]

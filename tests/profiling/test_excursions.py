@@ -73,6 +73,19 @@ def test_what_the_fitted_powers_miss_is_shown_late_too() -> None:
     assert powers_w(0.05, 0.9, (270.0, 260.0)) == pytest.approx([300.0, 240.0], rel=0.003)
 
 
+def test_a_prompt_counter_shows_what_the_first_iterations_draw_more() -> None:
+    """A GPU that comes from lower clocks holds the highest for a while, until its power limit notices."""
+    edges_s = np.array([0.0, 20.0, 22.0, 28.0, 60.0])
+    true, fitted = (
+        Timeline(edges_s, np.array(powers)[:, None]) for powers in ([240, 400, 300, 240], [250, 330, 330, 250])
+    )
+    counter_j, shown_j = (one.averaged(READ_S, 0.0, 0.01)[:, 0] for one in (true, fitted))
+    late_j = fitted.integral(READ_S)[:, 0] - shown_j
+    at_s, missed_j = told_apart(APART, [0.001], (0.0, 59.0), READ_S, counter_j - shown_j, late_j)
+    power = fitted.integral(np.array([20.0, 22.0, 28.0]))[:, 0] + np.interp([20.0, 22.0, 28.0], at_s, missed_j)
+    assert np.diff(power) / [2.0, 6.0] == pytest.approx([400.0, 300.0], rel=0.01)
+
+
 def test_where_the_counter_is_noisy_the_fit_counts_more() -> None:
     by_fit_w = powers_w(30.0, 1.4)[0] - powers_w(30.0, 1.0)[0]
     by_itself_w = powers_w(0.05, 1.4)[0] - powers_w(0.05, 1.0)[0]
