@@ -53,8 +53,8 @@ def test_a_job_that_only_observes_tells_the_energy_of_each_rank_and_kind(framewo
     assert sum(float(row["energy_j"]) for row in first) == pytest.approx(median(energies_j), rel=0.2)
     own_j = {(int(row["stage"]), row["kind"]): float(row["energy_j"]) for row in first}
     for truth in read_truth(tmp_path / "run" / "gpus", []):
-        for (key, _), (_, _, energy_j) in truth.instructions.items():
-            assert own_j[key.stage, key.kind.value] == pytest.approx(MICROBATCHES * energy_j, rel=0.35)
+        for (key, _), cost in truth.instructions.items():
+            assert own_j[key.stage, key.kind.value] == pytest.approx(MICROBATCHES * cost.cold_j, rel=0.35)
 
     metrics = text_string_to_metric_families((tmp_path / "perseus.prom").read_text())
     samples = next(family.samples for family in metrics if family.name == "perseus_ds_rank_energy_joules")
