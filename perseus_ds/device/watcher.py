@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -145,9 +144,11 @@ class Watcher:
             # It came between the last look and this one.
             before_s = max(looked_s, seen.applied_s)
             reached_s = (before_s + now_s) / 2.0
-            told = seen._replace(
-                reached_s=reached_s, actual_mhz=actual_mhz, certain=self._is_certain(seen, reached_s, expected)
-            )
+            certain = self._is_certain(seen, reached_s, expected)
+            if certain:
+                latency_s = reached_s - seen.applied_s
+                self._quickest_s[seen.mhz] = min(self._quickest_s.get(seen.mhz, latency_s), latency_s)
+            told = seen._replace(reached_s=reached_s, actual_mhz=actual_mhz, certain=certain)
         elif now_s - latest.applied_s > max(_UNREACHED_S, 5.0 * self._calibration.switch_latency_s):
             seen = told = latest
             if not is_reached(self._gpu, actual_mhz, latest.mhz):
@@ -172,7 +173,4 @@ class Watcher:
         """
         quickest_s = self._quickest_s.get(seen.mhz, 0.0)
         equal = (one for one in expected if one.mhz == seen.mhz and one is not seen)
-        if any(reached_s - one.applied_s >= quickest_s for one in equal):
-            return False
-        self._quickest_s[seen.mhz] = min(self._quickest_s.get(seen.mhz, math.inf), reached_s - seen.applied_s)
-        return True
+        return all(reached_s - one.applied_s < quickest_s for one in equal)

@@ -145,7 +145,10 @@ def limited(did: Sequence[Segment], readings: Sequence[Reading], sustained: Mapp
         readings: Of the SM clock, in order of time.
         sustained: Result of ``sustained_clocks``.
     """
-    achieved, read = at_achieved_clocks(did, readings), at_read_clocks(did, readings)
+    achieved = at_achieved_clocks(did, readings)
+    if not sustained:
+        return Limited(achieved, sustained, [0.0] * len(did))
+    read = at_read_clocks(did, readings)
     usual_mhz: dict[object, float] = {
         key: fmean(read[index].clock_mhz for index in where)
         for key, where in _at_highest(did).items()

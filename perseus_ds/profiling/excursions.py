@@ -122,7 +122,7 @@ def told_apart(
         end_j = by_fit_j + share * (by_itself_j - by_fit_j)
         knots += [(one.begin_s, before_j), (one.end_s, end_j), (one.shown_s, all_j)]
         if hidden < _PROMPT:
-            within = (times_s > one.begin_s) & (times_s < one.end_s)
+            within = polls & (times_s < one.end_s)
             so_far = (times_s[within] - one.begin_s) / (one.end_s - one.begin_s)
             better_j = missed_j[within] + so_far * (end_j - at_end_j)
             knots += zip(times_s[within].tolist(), better_j.tolist(), strict=True)

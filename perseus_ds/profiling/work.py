@@ -71,7 +71,7 @@ def work_of(limited: Limited) -> Work:
     """
     did, sustained, off_mhz = limited
     columns = _columns(did, sustained)
-    surges = _surges(did, sustained)
+    surges = _surges(did, sustained) if columns.plateaus else []
     at = {state: index for index, state in enumerate(columns.states)}
     curve = {key: number for number, key in enumerate(sorted({key for key, _ in at}))}
     span_mhz = max(max(mhz for _, mhz in at) - min(mhz for _, mhz in at), 1)
