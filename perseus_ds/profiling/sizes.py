@@ -5,6 +5,7 @@ All instructions of a micro-batch tell its size: how much longer they took than 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,11 @@ __all__ = ["microbatch_sizes", "uneven_within"]
 _ALIKE = 0.03  # relative standard deviation up to which micro-batches are alike
 _QUARTILE = 0.6745  # of a normal distribution, in standard deviations
 _TERMS = 4  # of 1 / clock
+_DELAYED = 0.05  # relative residual from which an instruction hardly counts: a late host may double its time
 _ROUNDS = 12  # each brings sizes and curves several times closer to the least squares of both
+
+_Told = tuple[CurveKey, int, float, Batch]
+"""Curve, clock and duration of an instruction, and its micro-batch."""
 
 
 def uneven_within(relative: NDArray[np.float64]) -> bool:
@@ -35,7 +40,7 @@ def uneven_within(relative: NDArray[np.float64]) -> bool:
 def microbatch_sizes(did: Sequence[Segment]) -> dict[Batch, float]:
     """Return the work of each micro-batch, as a multiple of the mean; empty where all are alike.
 
-    Sizes, and a polynomial of 1 / clock for each curve, are fitted together.
+    Sizes, and a polynomial of 1 / clock for each curve, are fitted together; delayed instructions hardly count.
 
     Args:
         did: What the GPU did; only instructions under which the clock did not change tell.
@@ -45,7 +50,8 @@ def microbatch_sizes(did: Sequence[Segment]) -> dict[Batch, float]:
         for one in did
         if one.whole and one.batch is not None and isinstance(one.what, CurveKey)
     ]
-    if not told:
+    repeated = _at_one_clock(told)
+    if not told or (len(repeated) and not uneven_within(repeated)):
         return {}
     keys, clocks_mhz, seconds, batches = zip(*told, strict=True)
     slowness = min(clocks_mhz) / np.array(clocks_mhz)
@@ -53,11 +59,25 @@ def microbatch_sizes(did: Sequence[Segment]) -> dict[Batch, float]:
     batch = batch.ravel()
     curves = [np.flatnonzero([one == key for one in keys]) for key in dict.fromkeys(keys)]
     terms = [slowness[mine, None] ** np.arange(min(_TERMS, len(set(slowness[mine])))) for mine in curves]
-    log_s, log_size, left = np.log(seconds), np.zeros(len(names)), np.zeros(len(told))
+    log_s, log_size = np.log(seconds), np.zeros(len(names))
+    left, weight = np.zeros(len(told)), np.ones(len(told))
     for _ in range(_ROUNDS):
         for mine, powers in zip(curves, terms, strict=True):
-            wanted = log_s[mine] - log_size[batch[mine]]
-            left[mine] = log_s[mine] - powers @ np.linalg.lstsq(powers, wanted)[0]
-        log_size = np.bincount(batch, left) / np.bincount(batch)
+            root, wanted = np.sqrt(weight[mine]), log_s[mine] - log_size[batch[mine]]
+            left[mine] = log_s[mine] - powers @ np.linalg.lstsq(root[:, None] * powers, root * wanted)[0]
+        log_size = np.bincount(batch, weight * left) / np.bincount(batch, weight)
+        weight = 1.0 / (1.0 + ((left - log_size[batch]) / _DELAYED) ** 2)
     sizes = np.exp(log_size) / np.exp(log_size).mean()
     return dict(zip(map(tuple, names.tolist()), sizes.tolist(), strict=True)) if uneven_within(sizes) else {}
+
+
+def _at_one_clock(told: Sequence[_Told]) -> NDArray[np.float64]:
+    """Return the times of curves that ran more than once at a clock, as multiples of the usual one.
+
+    Without a fit they tell whether sizes differ: a curve that is no polynomial looks like sizes that follow the clock.
+    """
+    alike: dict[tuple[CurveKey, int], list[float]] = defaultdict(list)
+    for key, mhz, seconds, _ in told:
+        alike[key, mhz].append(seconds)
+    repeated = [np.array(seconds) / np.median(seconds) for seconds in alike.values() if len(seconds) > 1]
+    return np.concatenate(repeated) if repeated else np.empty(0)

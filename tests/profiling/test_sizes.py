@@ -45,6 +45,32 @@ def test_noise_and_a_late_host_make_no_different_sizes():
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.2])
+def test_a_few_delayed_forwards_do_not_bend_the_sizes(spread):
+    """Forwards and backwards ran at clocks of their own; 5 % of the forwards took up to four times as long."""
+    chance, did, true, now_s = np.random.default_rng(2), [], {}, 0.0
+    for iteration in range(30):
+        clocks_mhz = chance.permutation(np.arange(1980, 1200, -21))[:4].tolist()
+        for microbatch in range(8):
+            size = true[iteration, microbatch] = np.exp(spread * chance.normal())
+            for key, work, mhz in (
+                (FORWARD, 20.0, clocks_mhz[microbatch // 4]),
+                (BACKWARD, 40.0, clocks_mhz[2 + microbatch // 4]),
+            ):
+                delay = 1.0 + 3.0 * chance.random() * (key == FORWARD and chance.random() < 0.05)
+                time_s = size * work / mhz * (1.0 + 0.003 * chance.normal()) * delay
+                did.append(Segment(now_s, now_s + time_s, key, mhz, True, (iteration, microbatch)))
+                now_s += time_s
+    sizes = microbatch_sizes(did)
+    assert bool(sizes) == bool(spread)
+    off = {one.batch: sizes.get(one.batch, 1.0) / true[one.batch] for one in did if one.what == BACKWARD}
+    slow, fast = (
+        np.median([off[one.batch] for one in did if one.what == BACKWARD and (one.clock_mhz < 1500) is low])
+        for low in (True, False)
+    )
+    assert slow / fast == pytest.approx(1.0, abs=0.003)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.2])
 def test_the_curves_are_those_of_a_usual_micro_batch(spread):
     curves = {key: points for key, points in read_profile(PROFILE).curves.items() if key.stage < 2}
     job = TruePipeline(curves, size_spread=spread, seed=4)
