@@ -15,6 +15,7 @@ Array = NDArray[np.float64]
 _REGULAR = 0.5
 _LATEST = 0.9
 _GUESSED, _CALIBRATED = 0.15, 0.03  # how far a period may be from the first one assumed
+_FEW, _MANY = 16, 64  # polls that decide which of them it is
 _TELLING = 0.3  # regularity at a known period from which on polls tell the updates that they saw
 
 
@@ -131,7 +132,7 @@ def _grid(times_s: Array, usual_period_s: float) -> tuple[float, float, float]:
         best = int(np.argmax(np.abs(means)))
         return float(candidates[best]), complex(means[best])
 
-    length, spread = 16, _CALIBRATED if usual_period_s else _GUESSED
+    length, spread = (_FEW, _CALIBRATED) if usual_period_s else (_MANY, _GUESSED)
     period_s, mean = sharpened(usual_period_s or float(np.median(np.diff(times_s))), spread, length)
     while length < len(times_s):
         spread = min(spread, period_s / since_s[length - 1])

@@ -150,8 +150,10 @@ def attribute(
     if sizes:
         spans = [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
     sustained = sustained_clocks(asked, achieved)
-    ran = without_stalls(spans, points)
-    limit = limited(segments(ran, arrivals(ran, changed, points)), readings, sustained)
+    # Above a clock that can be held the power limit decides how long an instruction takes: that tells no stall.
+    held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
+    ran = without_stalls(spans, held)
+    limit = limited(segments(ran, arrivals(ran, changed, held)), readings, sustained)
     counter = _counter(samples, limit.did, spans, ran, usual_period_s)
     try:
         if not points:
