@@ -160,3 +160,15 @@ def test_a_busy_host_polls_late_and_the_updates_are_still_where_they_are() -> No
     expected = exposure(timeline, trace, SampledWindow(0.05, 1.0)).sum(axis=1)
     assert np.median(np.abs(trace.energy_j / expected - 1.0)) < 0.02
     assert np.mean(np.abs(trace.energy_j / expected - 1.0) < 0.1) > 0.95
+
+
+def test_polls_of_which_few_look_regular_by_chance_do_not_decide_the_period() -> None:
+    """The first 16 polls of a busy host fit another period better; all of them tell 20 ms."""
+    chance = np.random.default_rng(14)
+    times_s = np.sort(5.0 + 0.02 * np.arange(1500) + chance.normal(0.0, 0.0034, 1500))
+
+    trace = counter_trace(list(zip(times_s.tolist(), np.arange(1500.0).tolist(), strict=True)), 0.0, 99.0)
+
+    assert trace is not None
+    assert trace.period_s == pytest.approx(0.02, rel=1e-4)
+    assert np.diff(trace.updates_s) == pytest.approx(trace.period_s)

@@ -141,6 +141,16 @@ def test_clocks_that_the_power_limit_breaks_leave_the_table(tmp_path: Path) -> N
     assert np.abs(errors(as_asked)[0]).max() > 0.02, "what is wrong where nobody looks at the clock"
 
 
+def test_whole_iterations_that_the_power_limit_slows_down_are_no_late_host(tmp_path: Path) -> None:
+    """The short blocks of the sweep hold the highest clock, and take much less time."""
+    training = sweep(tmp_path / "gpu", power_limit_w=290.0, power_limit_window_s=1.0, **COUNTER)
+    found = attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
+
+    for key, (top, *_) in found.curves.items():
+        whole = zip(training.spans[: BASELINE * len(ORDER)], training.drawn_j, strict=False)
+        assert top.energy_j == pytest.approx(np.mean([drawn_j for span, drawn_j in whole if span.key == key]), rel=0.01)
+
+
 def test_instructions_take_as_long_as_profiled_where_the_power_limit_is_faster_than_they_are(tmp_path: Path) -> None:
     """They begin at the clock asked for, as the GPU has waited, and end at what the limit leaves them."""
     limit = {"power_limit_w": 280.0, "power_limit_window_s": 0.005}
