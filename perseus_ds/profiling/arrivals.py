@@ -68,12 +68,17 @@ def arrivals(
     return found
 
 
-def without_stalls(spans: Sequence[Span], points: Mapping[CurveKey, Sequence[ProfilePoint]]) -> list[Span]:
+def without_stalls(
+    spans: Sequence[Span],
+    points: Mapping[CurveKey, Sequence[ProfilePoint]],
+    limit_s: Mapping[CurveKey, float],
+) -> list[Span]:
     """Return spans of which those that took too long begin later: where the host is late, the GPU waits for it.
 
     Args:
         spans: Work in order of time.
-        points: The time of each instruction at each clock.
+        points: The time of each instruction at each clock that can be held.
+        limit_s: The longest that each instruction may take at other clocks.
     """
     times_s = _times_s(points)
     found: list[Span] = []
@@ -83,7 +88,7 @@ def without_stalls(spans: Sequence[Span], points: Mapping[CurveKey, Sequence[Pro
             found.append(span)
             continue
         known = [times_s.get((span.key, mhz)) for mhz in (before_mhz, span.frequency_mhz)]
-        longest_s = span.size * max((one for one in known if one is not None), default=inf)
+        longest_s = span.size * max((one for one in known if one is not None), default=limit_s.get(span.key, inf))
         stalled = span.end_s - span.begin_s > _STALLED * longest_s
         found.append(replace(span, begin_s=span.end_s - longest_s) if stalled else span)
         before_mhz = span.frequency_mhz

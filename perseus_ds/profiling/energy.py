@@ -150,9 +150,11 @@ def attribute(
     if sizes:
         spans = [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
     sustained = sustained_clocks(asked, achieved)
-    # Above a clock that can be held the power limit decides how long an instruction takes: that tells no stall.
+    at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
+    tops = {key: _mean_time(some) for key, some in at_highest.items()}
+    # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
     held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
-    ran = without_stalls(spans, held)
+    ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
     limit = limited(segments(ran, arrivals(ran, changed, held)), readings, sustained)
     counter = _counter(samples, limit.did, spans, ran, usual_period_s)
     try:
@@ -161,8 +163,7 @@ def attribute(
         states, powers = fit_powers(limit, counter, window, guess)
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
-    at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
-    tops = {key: _mean_time(some) for key, some in at_highest.items() if (key, some[0].mhz) in states}
+    tops = {key: top for key, top in tops.items() if (key, top.frequency_mhz) in states}
     instances.update({(key, top.frequency_mhz): len(at_highest[key]) for key, top in tops.items()})
     return Attribution(
         _curves(points, sustained, tops, states),

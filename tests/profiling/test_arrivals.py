@@ -63,7 +63,15 @@ def test_clocks_come_in_the_order_asked_for() -> None:
 def test_an_instruction_that_took_far_too_long_waited_for_its_host_first() -> None:
     spans = work((1.0, 1400), (1.7, 1400), (2.0, 700), (1.9, 700), (3.0, 700))
 
-    ran = without_stalls([*spans, Span(20.0, 29.0, None)], POINTS)
+    ran = without_stalls([*spans, Span(20.0, 29.0, None)], POINTS, {})
 
     assert [round(one.end_s - one.begin_s, 6) for one in ran] == [1.0, 1.0, 2.0, 1.9, 2.0, 9.0]
     assert [one.end_s for one in ran[:-1]] == [one.end_s for one in spans]
+
+
+def test_at_the_power_limit_only_an_instruction_that_took_very_long_waited_for_its_host() -> None:
+    spans = work((1.0, 1400), (1.3, 1500), (1.3, 1500), (1.8, 1500), (2.3, 700))
+
+    ran = without_stalls(spans, POINTS, {FORWARD: 1.5})
+
+    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [1.0, 1.0, 1.3, 1.5, 2.0]
