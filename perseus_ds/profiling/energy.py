@@ -28,7 +28,7 @@ from perseus_ds.profiling.powers import CounterReader, TooLittleSeen, counter_re
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
 from perseus_ds.profiling.sizes import microbatch_sizes
-from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments, settled_durations
+from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
 from perseus_ds.profiling.visits import Settled, by_curve, undisturbed_s
@@ -152,10 +152,8 @@ def attribute(
     sustained = sustained_clocks(asked, achieved)
     at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(some) for key, some in at_highest.items()}
-    # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
-    held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
-    ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
-    limit = limited(segments(ran, arrivals(ran, changed, held)), readings, sustained)
+    ran, did = _ran(spans, changed, points, sustained, tops)
+    limit = limited(did, readings, sustained)
     counter = _counter(samples, limit.did, spans, ran, usual_period_s)
     try:
         if not points:
@@ -178,6 +176,20 @@ def attribute(
         request_stall_s(spans, changed, points),
         {key: sustained[key] for key in tops},
     ).with_power(powers.fit)
+
+
+def _ran(
+    spans: Sequence[Span],
+    changed: Sequence[Change],
+    points: Mapping[CurveKey, Sequence[ProfilePoint]],
+    sustained: Mapping[CurveKey, int],
+    tops: Mapping[CurveKey, ProfilePoint],
+) -> tuple[list[Span], list[Segment]]:
+    """Return the work without waits for a late host, and what the GPU did."""
+    # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
+    held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
+    ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
+    return ran, segments(ran, arrivals(ran, changed, held))
 
 
 def _counter(
