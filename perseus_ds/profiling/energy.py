@@ -15,6 +15,7 @@ import numpy as np
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.achieved import (
+    Limited,
     Reading,
     at_achieved_clocks,
     at_the_limit,
@@ -152,8 +153,7 @@ def attribute(
     sustained = sustained_clocks(asked, achieved)
     at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(some) for key, some in at_highest.items()}
-    ran, did = _ran(spans, changed, points, sustained, tops)
-    limit = limited(did, readings, sustained)
+    ran, limit = _ran(spans, changed, readings, points, sustained, tops)
     counter = _counter(samples, limit.did, spans, ran, usual_period_s)
     try:
         if not points:
@@ -181,15 +181,16 @@ def attribute(
 def _ran(
     spans: Sequence[Span],
     changed: Sequence[Change],
+    readings: Sequence[Reading],
     points: Mapping[CurveKey, Sequence[ProfilePoint]],
     sustained: Mapping[CurveKey, int],
     tops: Mapping[CurveKey, ProfilePoint],
-) -> tuple[list[Span], list[Segment]]:
+) -> tuple[list[Span], Limited]:
     """Return the work without waits for a late host, and what the GPU did."""
     # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
     held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
     ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
-    return ran, segments(ran, arrivals(ran, changed, held))
+    return ran, limited(segments(ran, arrivals(ran, changed, held)), readings, sustained)
 
 
 def _counter(
