@@ -106,6 +106,7 @@ def test_a_call_in_progress_fails_when_the_process_is_closed_and_is_not_made_her
         worker.call(where)
 
 
+@pytest.mark.against_the_clock("the share of one thread in half a second")
 def test_a_thread_of_this_process_goes_on_meanwhile(worker) -> None:
     def share_of_trainer(call: Callable[..., object]) -> float:
         """The CPU time of a thread that runs Python alone, of this process's: the same on a busy host."""
@@ -126,8 +127,8 @@ def test_a_thread_of_this_process_goes_on_meanwhile(worker) -> None:
 
     worker.call(where)
 
-    assert share_of_trainer(worker.call) > 0.8
-    assert share_of_trainer(call_here) < 0.7, "the same call costs it half of the GIL here"
+    assert share_of_trainer(worker.call) > 0.9
+    assert share_of_trainer(call_here) < 0.8, "the same call costs it half of the GIL here"
 
 
 def test_the_process_ends_with_its_parent_in_the_midst_of_a_call() -> None:
