@@ -190,7 +190,19 @@ def _ran(
     # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
     held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
     ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
-    return ran, limited(segments(ran, arrivals(ran, changed, held)), readings, sustained)
+    # But it tells well when a much lower clock came or went.
+    told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
+    return ran, limited(segments(ran, arrivals(ran, changed, told)), readings, sustained)
+
+
+def _above(
+    key: CurveKey, tops: Mapping[CurveKey, ProfilePoint], spans: Sequence[Span], sustained: Mapping[CurveKey, int]
+) -> list[ProfilePoint]:
+    """Return a curve's time at every clock that was asked for and cannot be held: the same at all of them."""
+    if key not in tops:
+        return []
+    asked = {span.frequency_mhz for span in spans if span.key == key}
+    return [tops[key]._replace(frequency_mhz=mhz) for mhz in sorted(asked) if mhz > sustained[key]]
 
 
 def _counter(

@@ -50,6 +50,9 @@ _PART = 0.25  # of the period: what the GPUs look at that do not look at all of 
 # Standard deviation of how much more than its mean an instruction draws in its first half, as a share of the largest
 # power: a backward of matrix and memory work has 0.2.
 _LEANS = 0.12
+# Standard deviation of how much more a GPU draws as it gets warm within a sweep, as a share of the largest power. A
+# sweep visits the clocks in order, so that without a bound their slope could pass for it.
+_GROWS = 0.05
 # Where less than this share of the increments saw nothing doubtful, doubtful times count too.
 _ENOUGH_SURE = 0.6
 
@@ -225,11 +228,13 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
 
     def result(window: SampledWindow, design: Array) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
-        leans = range(max(width, design.shape[1] - leaning), design.shape[1])
-        known = [waiting, *(Expected(column, 0.0, _LEANS) for column in leans)]
-        fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)
         trend = design.shape[1] - leaning - 1
-        grown_j = design[:, trend] * fit.values[trend] if design.shape[1] > width else np.zeros(len(design))
+        known, grown_j = [waiting], np.zeros(len(design))
+        if design.shape[1] > width:
+            known += [Expected(trend, 0.0, _GROWS), *(Expected(trend + 1 + n, 0.0, _LEANS) for n in range(leaning))]
+        fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)
+        if design.shape[1] > width:
+            grown_j = design[:, trend] * fit.values[trend]
         verdict = _verdict(power_of(fit), trace, window, grown_j)
         return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict)
 

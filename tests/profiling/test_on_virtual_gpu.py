@@ -151,6 +151,16 @@ def test_whole_iterations_that_the_power_limit_slows_down_are_no_late_host(tmp_p
         assert top.energy_j == pytest.approx(np.mean([drawn_j for span, drawn_j in whole if span.key == key]), rel=0.01)
 
 
+def test_a_late_clock_shows_where_the_power_limit_decides_how_long_instructions_take(tmp_path: Path) -> None:
+    """Half of the clocks come 0.3 s late. Where the highest one's time told nothing, the counter stayed unexplained."""
+    limit = {"power_limit_w": 290.0, "power_limit_window_s": 1.0}
+    training = sweep(tmp_path / "gpu", switch_tail_share=0.5, switch_tail_s=0.3, **limit, **COUNTER)
+    found = attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
+
+    assert found.sustained_mhz.keys() == CURVES.keys()
+    assert found.verdict.explained
+
+
 def test_instructions_take_as_long_as_profiled_where_the_power_limit_is_faster_than_they_are(tmp_path: Path) -> None:
     """They begin at the clock asked for, as the GPU has waited, and end at what the limit leaves them."""
     limit = {"power_limit_w": 280.0, "power_limit_window_s": 0.005}

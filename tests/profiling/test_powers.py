@@ -3,6 +3,7 @@
 import json
 from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,6 +14,26 @@ from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.regression import CONFIDENCE
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.window import SampledWindow
+
+
+class Recorded(NamedTuple):
+    """What a stage did, what its counter showed, how late clocks came, and the true power by kind and MHz."""
+
+    spans: list[Span]
+    points: list[tuple[float, float]]
+    latency_s: float
+    true_w: dict[tuple[str, int], float]
+
+
+def recorded(name: str, stage: int) -> Recorded:
+    seen = json.loads((Path(__file__).parent / "gh200" / name).read_text())
+    spans = [
+        Span(begin_s, end_s, CurveKey(stage, Kind(kind)) if kind else None, mhz, -inf if asked_s is None else asked_s)
+        for kind, begin_s, end_s, mhz, asked_s in seen["spans"]
+    ]
+    points = [(at_s, energy_j) for at_s, energy_j in seen["points"]]
+    return Recorded(spans, points, seen["latency_s"], {(kind, mhz): w for kind, mhz, w in seen["true_w"]})
 
 
 def test_of_windows_that_leave_the_same_noise_the_one_with_the_most_evidence_counts():
@@ -21,14 +42,9 @@ def test_of_windows_that_leave_the_same_noise_the_one_with_the_most_evidence_cou
     Its counter looks at a quarter of 100 ms, at an average over 1 s. The simplest window of those that left the same
     noise had all of the period: forwards came out 51 % too high, backwards 27 % too low, in intervals of 11 %.
     """
-    seen = json.loads((Path(__file__).parent / "gh200" / "last_stage.json").read_text())
-    spans = [
-        Span(begin_s, end_s, CurveKey(1, Kind(kind)) if kind else None, mhz, -inf if asked_s is None else asked_s)
-        for kind, begin_s, end_s, mhz, asked_s in seen["spans"]
-    ]
-    true_w = {(kind, mhz): power_w for kind, mhz, power_w in seen["true_w"]}
+    spans, points, latency_s, true_w = recorded("last_stage.json", stage=1)
 
-    found = attribute(spans, [(at_s, energy_j) for at_s, energy_j in seen["points"]], seen["latency_s"])
+    found = attribute(spans, points, latency_s)
 
     assert found.window.width == pytest.approx(0.25, abs=0.1)
     assert found.window.decay * found.period_s == pytest.approx(1.0, rel=0.1)
@@ -42,6 +58,24 @@ def test_of_windows_that_leave_the_same_noise_the_one_with_the_most_evidence_cou
         ).tolist()
         assert abs(np.mean(errors)) < 2.0 * np.mean(doubts)
         assert abs(np.mean(errors)) < 0.2
+
+
+def test_what_a_lower_clock_saves_is_no_warming():
+    """A simulated GH200, first stage of four, with one sweep from the highest clock to the lowest.
+
+    Without a bound, powers grew by 55 % within the sweep: those of the highest clock came out 90 % too high, those of
+    the lowest 60 % too low.
+    """
+    spans, points, latency_s, true_w = recorded("first_stage.json", stage=0)
+
+    guess = SampledWindow(offset=0.7565, width=0.3177, decay=9.424)
+    found = attribute(spans, points, latency_s, guess=guess)
+
+    fitted = zip(found.states, found.power.values, strict=False)
+    powers_w = {(key.kind.value, mhz): power_w for (key, mhz), power_w in fitted}
+    errors = [powers_w[state] / true_w[state] - 1.0 for state in true_w if state in powers_w]
+    assert len(errors) > 60
+    assert np.sqrt(np.mean(np.square(errors))) < 0.05
 
 
 def test_powers_are_found_between_evaluations_that_follow_each_other_sooner_than_long_windows_reach() -> None:
