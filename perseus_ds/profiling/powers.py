@@ -50,8 +50,7 @@ _PART = 0.25  # of the period: what the GPUs look at that do not look at all of 
 # Standard deviation of how much more than its mean an instruction draws in its first half, as a share of the largest
 # power: a backward of matrix and memory work has 0.2.
 _LEANS = 0.12
-# Standard deviation of how much more a GPU draws as it gets warm within a sweep, as a share of the largest power. A
-# sweep visits the clocks in order, so that without a bound their slope could pass for it.
+# Likewise of how much more a warm GPU draws: in a sweep from high clocks to low ones, their slope looks much the same.
 _GROWS = 0.05
 # Where less than this share of the increments saw nothing doubtful, doubtful times count too.
 _ENOUGH_SURE = 0.6
@@ -158,8 +157,11 @@ def fit_powers(
     seen = _Seen(work, counter, counter(None).period_s)
     if window is not None:
         return columns.states, _fitted(seen, window, 0)
-    if guess is not None and (fitted := _fitted(seen, guess, _REFINEMENTS)).verdict.explained:
-        return columns.states, fitted
+    if guess is not None:
+        # A guess of few iterations may be of all the period where a part of it is right.
+        best = _best([_fitted(seen, one, _REFINEMENTS) for one in (guess, *_narrower([guess]))])
+        if best.verdict.explained:
+            return columns.states, best
     longest_s = _longest_s(seen, limited.did[-1].end_s - limited.did[0].begin_s)
     coarse = Timeline(work.edges_s, work.values @ parabolas(columns.curves, columns.clock, columns.plateaus))
     windows = find_windows(seen.within(longest_s), coarse, longest_s / seen.period_s)

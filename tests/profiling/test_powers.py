@@ -36,7 +36,8 @@ def recorded(name: str, stage: int) -> Recorded:
     return Recorded(spans, points, seen["latency_s"], {(kind, mhz): w for kind, mhz, w in seen["true_w"]})
 
 
-def test_of_windows_that_leave_the_same_noise_the_one_with_the_most_evidence_counts():
+@pytest.mark.parametrize("guess", [None, SampledWindow(offset=0.4, width=1.0, decay=10.0)])
+def test_of_windows_that_leave_the_same_noise_the_one_with_the_most_evidence_counts(guess: SampledWindow | None):
     """A simulated GH200, last stage of two: forwards and backwards of 47 and 87 ms alternate throughout.
 
     Its counter looks at a quarter of 100 ms, at an average over 1 s. The simplest window of those that left the same
@@ -44,7 +45,7 @@ def test_of_windows_that_leave_the_same_noise_the_one_with_the_most_evidence_cou
     """
     spans, points, latency_s, true_w = recorded("last_stage.json", stage=1)
 
-    found = attribute(spans, points, latency_s)
+    found = attribute(spans, points, latency_s, guess=guess)
 
     assert found.window.width == pytest.approx(0.25, abs=0.1)
     assert found.window.decay * found.period_s == pytest.approx(1.0, rel=0.1)
