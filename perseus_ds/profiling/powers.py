@@ -50,7 +50,7 @@ _PART = 0.25  # of the period: what the GPUs look at that do not look at all of 
 # Standard deviation of how much more than its mean an instruction draws in its first half, as a share of the largest
 # power: a backward of matrix and memory work has 0.2.
 _LEANS = 0.12
-# Likewise of how much more a warm GPU draws: in a sweep from high clocks to low ones, their slope looks much the same.
+# Likewise of how much more a warm GPU draws: sweeps of one clock an iteration go downwards, which looks much the same.
 _GROWS = 0.05
 # Where less than this share of the increments saw nothing doubtful, doubtful times count too.
 _ENOUGH_SURE = 0.6
