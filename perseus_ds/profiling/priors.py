@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +79,14 @@ def unknown_beforehand(curves: Curves, clock: Array, plateaus: Curves = ()) -> A
 
 
 def prior_covariance(
-    curves: Curves, clock: Array, length: float, smooth: float, own: float, free: float, plateaus: Curves = ()
+    curves: Curves,
+    clock: Array,
+    length: float,
+    smooth: float,
+    own: float,
+    free: float,
+    plateaus: Curves = (),
+    waves: float = inf,
 ) -> Array:
     """Return how values vary and go together beforehand, as shares of their scale, up to what is not known at all.
 
@@ -90,6 +98,7 @@ def prior_covariance(
         own: Standard deviation of each curve's own smooth part; its slope and bend are as uncertain.
         free: Standard deviation of each point's own.
         plateaus: The columns of each curve that is nearly flat.
+        waves: Standard deviation of each curve's own smooth part beyond a parabola, at most.
 
     Returns:
         The covariance, shape (p, p).
@@ -103,7 +112,8 @@ def prior_covariance(
         flat = _NOT_QUITE_FLAT**2 * (alike + np.outer(clock, clock))
         covariance[np.ix_(states, states)] += flat[np.ix_(states, states)]
     for states in curves:
-        covariance[np.ix_(states, states)] += own**2 * (alike + slopes)[np.ix_(states, states)]
+        its_own = min(own, waves) ** 2 * alike + own**2 * slopes
+        covariance[np.ix_(states, states)] += its_own[np.ix_(states, states)]
     return covariance
 
 

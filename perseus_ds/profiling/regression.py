@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -237,18 +238,19 @@ def _roughly(design: Array, target: Array, curves: Curves, clock: Array, plateau
     return basis @ np.linalg.lstsq(rows, np.append(target, np.zeros(len(held))), rcond=None)[0]
 
 
-def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS) -> CurveFit:
+def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS, waves: float = inf) -> CurveFit:
     """Average the posterior over priors, weighted by the evidence for each.
 
     Args:
         evidence: Information of the amounts.
         priors: Correlation length and the three standard deviations of each.
+        waves: How far a kind's own curve may leave its parabola, at most, as a standard deviation.
     """
     curves, clock, plateaus = evidence.curves, evidence.clock, evidence.plateaus
     unknown = unknown_beforehand(curves, clock, plateaus)
     vague = unknown @ unknown.T
     sizes = np.outer(evidence.scale, evidence.scale)
-    known = (prior_covariance(curves, clock, *prior, plateaus=plateaus) for prior in priors)
+    known = (prior_covariance(curves, clock, *prior, plateaus=plateaus, waves=waves) for prior in priors)
     found = posteriors(evidence, (sizes * (one + vague) for one in known))
     together = float(np.logaddexp.reduce(found.scores, axis=None))
     return replace(found.average(found.scores), log_evidence=together / max(evidence.count, 1))

@@ -30,6 +30,14 @@ def test_values_go_together_by_clock_by_curve_and_by_nothing() -> None:
     assert covariance[6] == pytest.approx([0, 0, 0, 0, 0, 0, free**2]), "of a lone state"
 
 
+def test_a_curve_of_its_own_may_bend_by_far_and_wave_little() -> None:
+    clock = np.array([0.0, 0.5, 1.0])
+    covariance = prior_covariance([np.arange(3)], clock, 0.2, 0.0, 0.2, 0.0, waves=0.01)
+    bends = np.array([1.0, -2.0, 1.0])
+    assert np.sqrt(bends @ covariance @ bends) == pytest.approx(0.2 / 2, rel=0.1), "a parabola's: half its square"
+    assert np.sqrt(covariance[0, 0]) == pytest.approx(0.01), "where parabolas are nought"
+
+
 def test_plateaus_are_nearly_flat_and_have_nothing_in_common_with_curves() -> None:
     clock = np.array([0.0, 0.5, 0.5, 1.0])
     curves, plateaus = [np.array([0, 1])], [np.array([2, 3])]
