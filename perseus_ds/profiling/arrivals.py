@@ -7,10 +7,13 @@ for all would count seconds of one clock for another.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf, isnan
+from functools import cache
+from math import inf, isnan, nan
 from statistics import median
+
+import numpy as np
 
 from perseus_ds.profiling.spans import Change, Span
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
@@ -23,6 +26,8 @@ _STALLED = 1.05
 """An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
 _ALL_NEW, _ALL_OLD = 0.03, 0.97
 
+_Times = Callable[[CurveKey, int], float | None]
+
 
 @dataclass(frozen=True)
 class _Told:
@@ -30,6 +35,7 @@ class _Told:
 
     least_s: float
     most_s: float
+    missed: bool = False  # the next request was first
 
     @property
     def exact(self) -> bool:
@@ -47,10 +53,10 @@ def arrivals(
         points: The time of each instruction at each clock.
 
     Returns:
-        The same changes. One that no instruction tells of came as those to the same clock mostly did.
+        The same changes, but those that never came: the next clock was asked for, or came, before. One that no
+        instruction tells of came as those to the same clock mostly did.
     """
-    times_s = _times_s(points)
-    told = list(_told(spans, asked, times_s))
+    told = list(_told(spans, asked, _times_s(points)))
     latencies_s: dict[int, list[float]] = defaultdict(list)
     for change, one in zip(asked, told, strict=True):
         if one.exact:
@@ -59,9 +65,13 @@ def arrivals(
     overall_s = median(typical_s.values()) if typical_s else None
     found: list[Change] = []
     for change, one in zip(asked, told, strict=True):
+        if one.missed:
+            continue
         usual_s = typical_s.get(change.mhz, overall_s)
         arrives_s = change.arrives_s if usual_s is None else change.asked_s + usual_s
         arrives_s = min(max(arrives_s, one.least_s), one.most_s)
+        while found and found[-1].arrives_s > one.most_s:
+            found.pop()
         if found:
             arrives_s = max(arrives_s, found[-1].arrives_s)
         found.append(replace(change, arrives_s=arrives_s))
@@ -80,29 +90,39 @@ def without_stalls(
         points: The time of each instruction at each clock that can be held.
         limit_s: The longest that each instruction may take at other clocks.
     """
-    times_s = _times_s(points)
+    time_s = _times_s(points)
     found: list[Span] = []
-    before_mhz = 0
+    earlier_mhz: set[int] = set()  # clocks that may be in force still
     for span in spans:
         if span.key is None:
             found.append(span)
             continue
-        known = [times_s.get((span.key, mhz)) for mhz in (before_mhz, span.frequency_mhz)]
-        longest_s = span.size * max((one for one in known if one is not None), default=limit_s.get(span.key, inf))
-        stalled = span.end_s - span.begin_s > _STALLED * longest_s
-        found.append(replace(span, begin_s=span.end_s - longest_s) if stalled else span)
-        before_mhz = span.frequency_mhz
+        known = ((mhz, time_s(span.key, mhz)) for mhz in earlier_mhz)
+        earlier_s = {mhz: span.size * one_s for mhz, one_s in known if one_s is not None}
+        now_s = time_s(span.key, span.frequency_mhz)
+        longest_s = max([span.size * (limit_s.get(span.key, inf) if now_s is None else now_s), *earlier_s.values()])
+        lasted_s = span.end_s - span.begin_s
+        found.append(replace(span, begin_s=span.end_s - longest_s) if lasted_s > _STALLED * longest_s else span)
+        # What was faster than a clock lets it be did not run at that clock.
+        earlier_mhz = {span.frequency_mhz, *(mhz for mhz, one_s in earlier_s.items() if lasted_s >= _ALL_OLD * one_s)}
     return found
 
 
-def _times_s(points: Mapping[CurveKey, Sequence[ProfilePoint]]) -> dict[tuple[CurveKey, int], float]:
-    """Return the seconds of each curve at each clock."""
-    return {(key, point.frequency_mhz): point.time_s for key, row in points.items() for point in row}
+def _times_s(points: Mapping[CurveKey, Sequence[ProfilePoint]]) -> _Times:
+    """Return the seconds of a curve at a clock; a clock of which none are known has those between its neighbours'."""
+    known = {key: np.array([(p.frequency_mhz, p.time_s) for p in sorted(row)]).T for key, row in points.items() if row}
+
+    @cache
+    def time_s(key: CurveKey, mhz: int) -> float | None:
+        if key not in known:
+            return None
+        one_s = float(np.interp(mhz, *known[key], left=nan, right=nan))
+        return None if isnan(one_s) else one_s
+
+    return time_s
 
 
-def _told(
-    spans: Sequence[Span], asked: Sequence[Change], times_s: Mapping[tuple[CurveKey, int], float]
-) -> Iterator[_Told]:
+def _told(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times) -> Iterator[_Told]:
     """Yield what is told of each change."""
     work = [span for span in spans if span.key is not None]
     at, before_mhz = 0, work[0].frequency_mhz if work else 0
@@ -110,25 +130,21 @@ def _told(
         until_s = asked[number + 1].asked_s if number + 1 < len(asked) else inf
         while at < len(work) and work[at].end_s <= change.asked_s:
             at += 1
-        yield _of_one((work[index] for index in range(at, len(work))), change, before_mhz, until_s, times_s)
-        before_mhz = change.mhz
+        told = _of_one((work[index] for index in range(at, len(work))), change, before_mhz, until_s, time_s)
+        yield told
+        if not told.missed:
+            before_mhz = change.mhz
 
 
-def _of_one(
-    after: Iterable[Span],
-    change: Change,
-    before_mhz: int,
-    until_s: float,
-    times_s: Mapping[tuple[CurveKey, int], float],
-) -> _Told:
+def _of_one(after: Iterable[Span], change: Change, before_mhz: int, until_s: float, time_s: _Times) -> _Told:
     """Return what the instructions after a request tell, up to the next request."""
     least_s = change.asked_s
     for span in after:
         assert span.key is not None
-        old_s, new_s = times_s.get((span.key, before_mhz)), times_s.get((span.key, change.mhz))
-        if span.begin_s >= until_s or old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST:
-            break
-        if isnan(span.size):
+        if span.begin_s >= until_s:
+            return _Told(least_s, inf, missed=least_s > change.asked_s)
+        old_s, new_s = time_s(span.key, before_mhz), time_s(span.key, change.mhz)
+        if old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST or isnan(span.size):
             break
         old_s, new_s = span.size * old_s, span.size * new_s
         share = (span.end_s - span.begin_s - new_s) / (old_s - new_s)

@@ -36,8 +36,9 @@ class Span:
     Attributes:
         begin_s: Begin on ``time.monotonic()``.
         end_s: End on ``time.monotonic()``.
-        key: The curve of an instruction; None for other work (optimizer, reduction, loading), or a rest that begins.
-        frequency_mhz: SM clock asked for while it ran, or of the rest; 0 for other work.
+        key: The curve of an instruction; None for other work (optimizer, reduction, loading), or where only a clock was
+            asked for.
+        frequency_mhz: SM clock asked for while it ran, or then; 0 for other work.
         asked_s: When that clock was asked for; infinitely early: at the end of the instruction before, if it differs.
         excluded: Whatever the energy counter saw of it is left out: evaluation.
         batch: Iteration and micro-batch of an instruction.
@@ -98,7 +99,8 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
         stage: The rank's pipeline stage.
 
     Returns:
-        Spans in program order; of an evaluation one that is left out as a whole.
+        Spans in program order, with one of no length where a clock was asked for while nothing ran: that of a rest, or
+        after the last instruction the first one's again. Of an evaluation one that is left out as a whole.
     """
     if not iteration.training:
         return [Span(iteration.begin_s, iteration.end_s, None, excluded=True)]
@@ -106,7 +108,8 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
     if iteration.rest is not None:
         asked_s, rest_mhz = iteration.rest
         spans.append(Span(asked_s, asked_s, None, rest_mhz, asked_s))
-    index = 0
+    index, count = 0, sum(timed.operation.kind.is_instruction for timed in iteration.operations)
+    first_mhz = next((timed.frequency_mhz for timed in iteration.operations if timed.operation.kind.is_instruction), 0)
     for timed in iteration.operations:
         kind = timed.operation.kind
         begin_s, end_s = iteration.begin_s + timed.begin_s, iteration.begin_s + timed.end_s
@@ -117,6 +120,8 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
         elif not kind.is_communication:
             spans.append(Span(begin_s, end_s, None))
         index += kind.is_instruction
+        if kind.is_instruction and index == count and (again_s := iteration.requested_s.get(count)) is not None:
+            spans.append(Span(end_s, end_s, None, first_mhz, again_s))
     return spans
 
 

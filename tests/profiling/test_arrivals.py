@@ -48,6 +48,27 @@ def test_a_clock_that_came_in_a_wait_came_as_it_mostly_does_and_not_after_the_wa
     assert found[-1] == pytest.approx(10.1), "0.2 s were usual, but the instruction ran at the new clock at once"
 
 
+def test_a_clock_that_had_not_come_when_the_next_was_asked_for_never_came() -> None:
+    """Seen on a simulated GH200: a GPU ran at 1306 MHz for 0.7 s, and 1917 and 1664 MHz were asked for meanwhile."""
+    spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (2.0, 1050), (1.75, 1050), (1.5, 1050))
+
+    found = arrivals(spans, changes(spans, 0.3), POINTS)
+
+    assert [one.mhz for one in found[1:]] == [1050]
+    assert found[-1].arrives_s == pytest.approx(9.0, abs=0.02)
+
+
+def test_a_clock_of_which_no_time_is_known_takes_as_long_as_its_neighbours_say() -> None:
+    assert arrived(work((1.0, 1400), (1.25, 1045), (1.5, 1045))) == [pytest.approx(1.5, abs=0.05)]
+
+
+def test_a_clock_that_the_next_one_overtook_never_came() -> None:
+    spans = work((1.0, 1400), (1.0, 1400), (2.0, 700))
+    asked = [Change(0.0, 0.0, 1400), Change(1.2, 2.2, 1050), Change(1.9, 2.8, 700)]
+
+    assert [one.mhz for one in arrivals(spans, asked, POINTS)] == [1400, 700]
+
+
 def test_clocks_of_nearly_equal_time_tell_nothing() -> None:
     assert arrived(work((1.0, 1400), (1.004, 1390), (1.005, 1390)), latency_s=0.3) == [pytest.approx(1.3)]
 
@@ -69,9 +90,17 @@ def test_an_instruction_that_took_far_too_long_waited_for_its_host_first() -> No
     assert [one.end_s for one in ran[:-1]] == [one.end_s for one in spans]
 
 
+def test_a_clock_may_stay_for_several_instructions_after_the_next_was_asked_for() -> None:
+    spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (1.0, 1400), (1.9, 1400))
+
+    ran = without_stalls(spans, POINTS, {})
+
+    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [2.0, 2.0, 2.0, 1.0, 1.0]
+
+
 def test_at_the_power_limit_only_an_instruction_that_took_very_long_waited_for_its_host() -> None:
     spans = work((1.0, 1400), (1.3, 1500), (1.3, 1500), (1.8, 1500), (2.3, 700))
 
     ran = without_stalls(spans, POINTS, {FORWARD: 1.5})
 
-    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [1.0, 1.0, 1.3, 1.5, 2.0]
+    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [1.0, 1.3, 1.3, 1.5, 2.0]

@@ -70,6 +70,23 @@ def test_a_clock_is_asked_for_when_the_record_says_so() -> None:
     assert changes(spans, 0.1)[1:] == [Change(10.85, 10.95, 900)]
 
 
+def test_after_the_last_instruction_the_first_one_s_clock_is_asked_for_again() -> None:
+    """A sweep's next iteration has another one: until that comes, the GPU runs at this one."""
+    did = ((Kind.FORWARD, 1410), (Kind.BACKWARD, 900), (Kind.OPTIMIZER, 0))
+    timed = [TimedOperation(Operation(kind, 0), at, at + 0.8, mhz) for at, (kind, mhz) in enumerate(did)]
+    record = RecordedIteration(10.0, 13.0, tuple(timed), requested_s={1: 10.8, 2: 11.8})
+
+    again = spans_of(record, stage=0)[2]
+
+    assert again == Span(11.8, 11.8, None, 1410, 11.8)
+    after = Span(13.1, 14.0, FORWARD, 1200, 13.1)
+    assert changes([*spans_of(record, stage=0), after], 0.1)[1:] == [
+        Change(10.8, 10.9, 900),
+        Change(11.8, 11.9, 1410),
+        Change(13.1, 13.2, 1200),
+    ]
+
+
 def test_a_gpu_waits_at_the_clock_that_it_rests_at() -> None:
     forward = Operation(Kind.FORWARD, 0)
     rested = [
