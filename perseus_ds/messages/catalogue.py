@@ -204,6 +204,10 @@ CATALOGUE: dict[str, UserMessage] = {
         "the training ended during {phase}, before a plan took effect: no energy was saved",
         "train longer: a plan takes up to {iterations} iterations, and a few more for the solve",
     ),
+    "saves-nothing": UserMessage(
+        "the plans save no energy: {percent} % at the latest baselines",
+        "raise objective.slowdown, or train with PERSEUS_DS_DISABLE=1: so balanced a pipeline leaves no slack",
+    ),
     "metrics-not-written": UserMessage(
         "writing metrics has stopped: {detail}",
         "correct report.prometheus_textfile or the framework's monitor; the training goes on",

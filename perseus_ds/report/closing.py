@@ -7,7 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["closing_table"]
+from perseus_ds.config import Config
+from perseus_ds.coordination.phases import Phase
+from perseus_ds.messages import user_message
+from perseus_ds.report.run_stats import RunStats
+
+__all__ = ["closing_table", "ended_early"]
 
 _ROWS = (
     ("iteration time", "iteration_time_s", "{:.3f} s"),
@@ -42,6 +47,22 @@ def closing_table(summary: dict[str, Any]) -> str:
     with console.capture() as capture:
         console.print(table)
     return capture.get()
+
+
+def ended_early(phase: Phase, stats: RunStats, config: Config) -> str | None:
+    """Return a message where more iterations would have led to a plan; without clock changes the baseline never ends.
+
+    Args:
+        phase: In which the job ended.
+        stats: All its iterations.
+        config: The whole configuration.
+    """
+    before_profiling = config.warmup_iterations + config.baseline_iterations
+    early = phase in (Phase.BASELINE, Phase.PROFILING, Phase.SOLVING)
+    if phase in (Phase.WARMUP, Phase.BASELINE) and not stats.count(Phase.PROFILING):
+        early = stats.last_iteration < before_profiling
+    iterations = before_profiling + config.profiling.max_iterations + 2
+    return user_message("ended-early", phase=phase.value, iterations=iterations) if early else None
 
 
 def _percent(fraction: float | None) -> str:

@@ -41,10 +41,11 @@ from perseus_ds.coordination.resume import copy_resume_data
 from perseus_ds.frontier.power_objectives import JobPower, PowerCap
 from perseus_ds.messages import one_line, user_message
 from perseus_ds.pipeline.events import Topology
-from perseus_ds.report.closing import closing_table
+from perseus_ds.report.closing import closing_table, ended_early
 from perseus_ds.report.power_rows import PowerOrder, power_rows
 from perseus_ds.report.provenance import software_versions
 from perseus_ds.report.run_stats import Measurement, RunStats
+from perseus_ds.report.savings import Savings
 from perseus_ds.report.straggler_records import described
 from perseus_ds.rundir import RunDirectory
 
@@ -82,7 +83,8 @@ class RunRecorder:
         self._table: PlanTable | None = None
         self._power: list[PowerOrder] = []
         self._settled = 0  # the first iteration whose energy the counter shows without that of other plans
-        self._slow = self._cautious = False
+        self._savings = Savings()
+        self._slow = self._cautious = self._in_vain = False
         self._sent: OrderSent | None = None
         self._microbatches = self._keeperless = 0
         self._waited_s = self._trained_s = self._counter_lag_s = self._next_summary_s = 0.0
@@ -250,25 +252,17 @@ class RunRecorder:
         if self.directory.failure is not None:
             log.warning("%s: cannot write: %s", self.directory.path, self.directory.failure)
         print(closing_table(summary), file=sys.stderr, flush=True)
-        if self._ended_early(phase):
-            log.warning("%s", user_message("ended-early", phase=phase.value, iterations=self._iterations_to_plan()))
+        if message := ended_early(phase, self._stats, self._config):
+            log.warning("%s", message)
         if written and self._config.report.html:
             self._write_report()
 
-    def _iterations_to_plan(self) -> int:
-        """Return the largest number of iterations before solving."""
-        one = self._config
-        return one.warmup_iterations + one.baseline_iterations + one.profiling.max_iterations + 2
-
-    def _ended_early(self, phase: Phase) -> bool:
-        """Whether more iterations would have led to a plan; without clock changes the baseline never ends."""
-        if phase in (Phase.WARMUP, Phase.BASELINE) and not self._stats.count(Phase.PROFILING):
-            before_profiling = self._config.warmup_iterations + self._config.baseline_iterations
-            return self._stats.last_iteration < before_profiling
-        return phase in (Phase.BASELINE, Phase.PROFILING, Phase.SOLVING)
-
     def _event(self, kind: str, iteration: int, **values: Any) -> None:
         self.directory.event(kind, iteration, **values)
+        if (point := self._savings.take({"event": kind, "iteration": iteration, **values})) is not None:
+            if point.in_vain and not self._in_vain:
+                log.warning("%s", user_message("saves-nothing", percent=f"{100.0 * point.saving:.1f}"))
+            self._in_vain = point.in_vain
 
     def _about(self) -> dict[str, Any]:
         return {

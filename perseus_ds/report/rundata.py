@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -24,13 +22,12 @@ from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.latencies import DELAYS
 from perseus_ds.profiling.table import Profile, read_profile
+from perseus_ds.report.savings import SavingPoint, Savings
 from perseus_ds.report.typical import typical_energies_j
 
-__all__ = ["Interval", "RunData", "SavingPoint", "read_events", "read_json", "read_run", "telling_of_damage"]
+__all__ = ["Interval", "RunData", "read_events", "read_json", "read_run", "telling_of_damage"]
 
 _RESAMPLES = 2000
-# Two-sided 95 % quantiles of Student's t for 3 to 8 values.
-_STUDENT_T = (4.303, 3.182, 2.776, 2.571, 2.447, 2.365)
 
 
 @dataclass(frozen=True)
@@ -44,21 +41,6 @@ class Interval:
 
     low: float
     high: float
-
-
-@dataclass(frozen=True)
-class SavingPoint:
-    """The saving at one time of the run.
-
-    Attributes:
-        iteration: The latest refreshed baseline that counts.
-        saving: Mean over the latest refreshed baselines, a fraction.
-        half_width: Of its 95 % confidence interval; None with fewer than three of them.
-    """
-
-    iteration: int
-    saving: float
-    half_width: float | None
 
 
 @dataclass(frozen=True)
@@ -135,18 +117,8 @@ class RunData:
 
     def savings(self) -> list[SavingPoint]:
         """Return the saving over time: each refreshed baseline against the plan's iterations around it."""
-        found: list[SavingPoint] = []
-        recent: deque[float] = deque(maxlen=2 + len(_STUDENT_T))
-        for event in self.events:
-            if event["event"] in ("plans", "objective"):  # other work, or another saving
-                recent.clear()
-            elif event["event"] == "baseline":
-                recent.append(event["saving"])
-                half_width = None
-                if len(recent) > 2:
-                    half_width = _STUDENT_T[len(recent) - 3] * stdev(recent) / math.sqrt(len(recent))
-                found.append(SavingPoint(event["iteration"], fmean(recent), half_width))
-        return found
+        savings = Savings()
+        return [point for event in self.events if (point := savings.take(event)) is not None]
 
     def _steady(self, phase: str, quantity: str) -> np.ndarray:
         rows = [row for row in self.iterations if row["phase"] == phase and row.get("steady", True)]

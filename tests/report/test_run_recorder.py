@@ -328,6 +328,22 @@ def test_a_refreshed_baseline_is_told_beside_the_plan_it_interrupts(tmp_path):
     assert [rows[number]["energy_j"] for number in (19, 21, 24)] == [900.0, 1250.0, 900.0]
 
 
+def test_plans_that_save_nothing_are_told_once(tmp_path, caplog):
+    run = Run(tmp_path)
+    run.trains(0, 7, Phase.BASELINE, 1.0, 1000.0)
+    run.hears(PlansAdopted(8, TABLE, None))
+    run.trains(8, 19, Phase.ENFORCING, 1.0, 1000.0)
+    for refresh, more in enumerate((1.010, 1.011, 1.012, 1.010)):
+        first = 20 + 10 * refresh
+        run.trains(first, first + 1, Phase.BASELINE, 1.0, 1000.0)
+        run.trains(first + 2, first + 9, Phase.ENFORCING, 1.0, 1000.0)
+        baseline = range(first, first + 2)
+        energies_j = {n: 1000.0 if n in baseline else more * 1000.0 for n in range(first - 4, first + 10)}
+        run.hears(BaselineRefreshed(baseline, energies_j))
+        assert ("save no energy: -1.1 %" in caplog.text) is (refresh > 1)
+    assert caplog.text.count("save no energy") == 1
+
+
 def test_a_baseline_beside_a_straggler_is_none(tmp_path):
     run = Run(tmp_path)
     run.hears(PlansAdopted(0, TABLE, None))

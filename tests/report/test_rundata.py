@@ -42,31 +42,6 @@ def test_the_interval_of_the_saving_holds_the_truth_however_few_baselines_there_
     assert 0.9 < held / 300 < 0.99
 
 
-def test_the_saving_over_time_is_that_of_the_latest_refreshes_with_its_interval(tmp_path):
-    """The interval of Student's t: of the normal mean of few values, it holds the truth 95 times of 100."""
-    random = np.random.default_rng(5)
-    held = 0
-    for _ in range(400):
-        savings = random.normal(0.12, 0.02, 5)
-        points = savings_of(
-            tmp_path, [{"event": "baseline", "iteration": i, "saving": s} for i, s in enumerate(savings)]
-        )
-        assert [point.iteration for point in points] == [0, 1, 2, 3, 4]
-        assert [point.half_width is None for point in points] == [True, True, False, False, False]
-        assert points[-1].saving == pytest.approx(savings.mean())
-        held += abs(points[-1].saving - 0.12) <= points[-1].half_width
-    assert 0.92 < held / 400 < 0.98
-
-
-def test_the_saving_over_time_counts_eight_refreshes_and_none_of_other_plans(tmp_path):
-    first = [{"event": "baseline", "iteration": i, "saving": 0.1} for i in range(10)]
-    second = [{"event": "baseline", "iteration": 10 + i, "saving": 0.2} for i in range(9)]
-    points = savings_of(tmp_path, [*first, *second])
-    assert [round(points[10 + i].saving, 4) for i in (0, 3, 7, 8)] == [0.1125, 0.15, 0.2, 0.2]
-    anew = savings_of(tmp_path, [*first, {"event": "plans", "iteration": 10}, *second])
-    assert [point.saving for point in anew[9:11]] == pytest.approx([0.1, 0.2])
-
-
 def test_from_the_third_refresh_on_their_spread_is_the_saving_s_interval(tmp_path):
     points = savings_of(
         tmp_path,
