@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.profiling.achieved import Reading, at_read_clocks
+from perseus_ds.profiling.arrivals import arrivals
 from perseus_ds.profiling.counter import CounterTrace, updates_seen
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.excursions import Excursion, excursions, told_apart
@@ -42,7 +43,7 @@ def whole_energies_j(
         spans: All its work, in order of time, up to the end of the last iteration; before it, the GPU has waited.
         samples: (monotonic time, joules) of each changed point of the counter.
         bounds_s: Begin and end of each iteration on ``time.monotonic()``.
-        switch_latency_s: From a clock request to the new clock.
+        switch_latency_s: From a clock request to the new clock, where no instruction tells when it came.
         readings: Of the SM clock, in order of time: a GPU at its power limit runs lower than asked.
         usual_period_s: About the time between two updates of the counter; 0: not known.
 
@@ -52,10 +53,11 @@ def whole_energies_j(
     Raises:
         PerseusError: Nothing was found before, and the counter hardly moved.
     """
-    did = at_read_clocks(segments(spans, changes(spans, switch_latency_s)), readings)
-    if not did or not bounds_s or len(samples) < _LEAST:
+    if not spans or not bounds_s or len(samples) < _LEAST:
         return [float("nan")] * len(bounds_s)
     found = found or attribute(spans, samples, switch_latency_s, readings=readings, usual_period_s=usual_period_s)
+    came = arrivals(spans, changes(spans, switch_latency_s), found.curves)
+    did = at_read_clocks(segments(spans, came), readings)
     times_s, counter_j = np.array(samples).T
     updates_s, seen_s = updates_seen(times_s, found.period_s)
     power = _power(found, did, updates_s[0] - found.lag_s - found.period_s)
