@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from perseus_ds.profiling.energy import Attribution, attribute
-from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
+from perseus_ds.profiling.spans import Between, Segment, Span
 from perseus_ds.profiling.table import CurveKey
 
 __all__ = ["KindEnergy", "RankEnergy", "energy_by_kind", "few_rows"]
@@ -80,7 +80,7 @@ def energy_by_kind(
     found = found or attribute(spans, samples, switch_latency_s, usual_period_s=usual_period_s)
     times_s: dict[str, float] = defaultdict(float)
     energies_j: dict[str, float] = defaultdict(float)
-    did = segments(spans, changes(spans, switch_latency_s))
+    did = found.did(spans, switch_latency_s)
     for one in did:
         lasted_s = one.end_s - one.begin_s
         times_s[_name(one)] += lasted_s

@@ -102,6 +102,15 @@ class Attribution:
         fitted = [(abs(mhz - one.clock_mhz), index) for index, (key, mhz) in enumerate(self.states) if key == one.what]
         return float(self.power.values[min(fitted)[1]]) if fitted else fmean(self.power.values[:waiting])
 
+    def did(self, spans: Sequence[Span], switch_latency_s: float) -> list[Segment]:
+        """Return what the GPU did, each clock from when it came.
+
+        Args:
+            spans: Work in order of time.
+            switch_latency_s: From a clock request to the new clock, where no instruction's time tells it.
+        """
+        return segments(spans, arrivals(spans, changes(spans, switch_latency_s), self.curves))
+
     def with_power(self, power: CurveFit) -> Attribution:
         """Return a copy with other powers and their energies."""
         column = {state: index for index, state in enumerate(self.states)}

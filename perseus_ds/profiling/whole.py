@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.profiling.achieved import Reading, at_read_clocks
-from perseus_ds.profiling.arrivals import arrivals
 from perseus_ds.profiling.counter import CounterTrace, updates_seen
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.excursions import Excursion, excursions, told_apart
-from perseus_ds.profiling.spans import Between, Segment, Span, changes, segments
+from perseus_ds.profiling.spans import Between, Segment, Span
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import exposure
 
@@ -56,8 +55,7 @@ def whole_energies_j(
     if not spans or not bounds_s or len(samples) < _LEAST:
         return [float("nan")] * len(bounds_s)
     found = found or attribute(spans, samples, switch_latency_s, readings=readings, usual_period_s=usual_period_s)
-    came = arrivals(spans, changes(spans, switch_latency_s), found.curves)
-    did = at_read_clocks(segments(spans, came), readings)
+    did = at_read_clocks(found.did(spans, switch_latency_s), readings)
     times_s, counter_j = np.array(samples).T
     updates_s, seen_s = updates_seen(times_s, found.period_s)
     power = _power(found, did, updates_s[0] - found.lag_s - found.period_s)
