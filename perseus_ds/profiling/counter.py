@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CounterTrace", "counter_trace", "updates_seen"]
+__all__ = ["CounterReader", "CounterTrace", "Doubt", "TooLittleSeen", "counter_reader", "counter_trace", "updates_seen"]
 
 Array = NDArray[np.float64]
 
@@ -17,6 +18,28 @@ _LATEST = 0.9
 _GUESSED, _CALIBRATED = 0.15, 0.03  # how far a period may be from the first one assumed
 _FEW, _MANY = 16, 64  # polls that decide which of them it is
 _TELLING = 0.3  # regularity at a known period from which on polls tell the updates that they saw
+# Where less than this share of the increments saw nothing doubtful, doubtful times count too.
+_ENOUGH_SURE = 0.6
+# Of what an update may have looked at: a doubt that is shorter changes it by less than the counter's noise.
+_FELT = 0.001
+
+
+class TooLittleSeen(Exception):
+    """The counter hardly moved."""
+
+
+class Doubt(NamedTuple):
+    """A time in which it is not quite sure what the GPU did.
+
+    Attributes:
+        begin_s: Its begin on ``time.monotonic()``.
+        end_s: Its end.
+        unsure_s: For how long of it that is so.
+    """
+
+    begin_s: float
+    end_s: float
+    unsure_s: float
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,44 @@ class CounterTrace:
     first: NDArray[np.intp]
     last: NDArray[np.intp]
     energy_j: Array
+
+
+CounterReader = Callable[[float | None], CounterTrace]
+"""Returns the increments whose window, with a reach in seconds, saw nothing unknown; None: a window of a period."""
+
+
+def counter_reader(
+    samples: Sequence[tuple[float, float]],
+    begin_s: float,
+    end_s: float,
+    excluded: Sequence[tuple[float, float]] = (),
+    doubts: Sequence[Doubt] = (),
+    usual_period_s: float = 0.0,
+) -> CounterReader:
+    """Return the counter as a function of how far back its window reaches.
+
+    Args:
+        samples: See ``counter_trace``, as ``begin_s``, ``end_s`` and ``usual_period_s``.
+        begin_s: Of what the GPU did.
+        end_s: Of what the GPU did.
+        excluded: (begin, end) of times that do not count.
+        doubts: Times that do not count where the others are enough, but for those that hardly show.
+        usual_period_s: About the time between two updates; 0: not known.
+    """
+
+    def without(reach_s: float | None, left_out: Sequence[tuple[float, float]]) -> CounterTrace | None:
+        return counter_trace(samples, begin_s, end_s, left_out, reach_s, usual_period_s)
+
+    def within(reach_s: float | None) -> CounterTrace:
+        everything = without(reach_s, excluded)
+        if everything is None:
+            raise TooLittleSeen
+        felt = [(one.begin_s, one.end_s) for one in doubts if one.unsure_s > _FELT * (reach_s or 0.0)]
+        sure = without(reach_s, [*excluded, *felt]) if felt else everything
+        enough = sure is not None and len(sure.energy_j) >= _ENOUGH_SURE * len(everything.energy_j)
+        return sure if sure is not None and enough else everything
+
+    return within
 
 
 def counter_trace(

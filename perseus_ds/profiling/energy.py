@@ -24,8 +24,9 @@ from perseus_ds.profiling.achieved import (
     sustained_clocks,
 )
 from perseus_ds.profiling.arrivals import arrivals, without_stalls
+from perseus_ds.profiling.counter import CounterReader, Doubt, TooLittleSeen, counter_reader
 from perseus_ds.profiling.judge import BELIEVED, Verdict
-from perseus_ds.profiling.powers import CounterReader, TooLittleSeen, counter_reader, fit_powers
+from perseus_ds.profiling.powers import fit_powers
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
 from perseus_ds.profiling.sizes import microbatch_sizes
@@ -223,8 +224,12 @@ def _counter(
 ) -> CounterReader:
     """Return the counter without what does not count, and with doubts where a request let the GPU stand still."""
     excluded = sorted([*((span.begin_s, span.end_s) for span in spans if span.excluded), *toggling(spans)])
-    doubtful = [(old.begin_s, old.end_s) for old, new in zip(spans, ran, strict=True) if old.begin_s != new.begin_s]
-    return counter_reader(did, samples, excluded, doubtful, usual_period_s)
+    doubts = [
+        Doubt(old.begin_s, old.end_s, new.begin_s - old.begin_s)
+        for old, new in zip(spans, ran, strict=True)
+        if old.begin_s != new.begin_s
+    ]
+    return counter_reader(samples, did[0].begin_s, did[-1].end_s, excluded, doubts, usual_period_s)
 
 
 def _curves(

@@ -7,7 +7,7 @@ the regression. The window's doubt is so part of every interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,18 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.profiling.achieved import Limited
-from perseus_ds.profiling.counter import CounterTrace, counter_trace
+from perseus_ds.profiling.counter import CounterReader, CounterTrace, TooLittleSeen
 from perseus_ds.profiling.judge import Verdict, judge
 from perseus_ds.profiling.law import WAITING, power_law
 from perseus_ds.profiling.priors import parabolas
 from perseus_ds.profiling.regression import CurveFit, Evidence, Expected, regress
-from perseus_ds.profiling.spans import Segment
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import SampledWindow, exposure, find_windows
 from perseus_ds.profiling.work import Work, work_of
 
-__all__ = ["CounterReader", "Powers", "TooLittleSeen", "counter_reader", "fit_powers"]
+__all__ = ["Powers", "fit_powers"]
 
 Array = NDArray[np.float64]
 
@@ -52,15 +51,6 @@ _PART = 0.25  # of the period: what the GPUs look at that do not look at all of 
 _LEANS = 0.12
 # Likewise of how much more a warm GPU draws: sweeps of one clock an iteration go downwards, which looks much the same.
 _GROWS = 0.05
-# Where less than this share of the increments saw nothing doubtful, doubtful times count too.
-_ENOUGH_SURE = 0.6
-
-CounterReader = Callable[[float | None], CounterTrace]
-"""Returns the increments whose window, with a reach in seconds, saw nothing unknown; None: a window of a period."""
-
-
-class TooLittleSeen(Exception):
-    """The counter hardly moved."""
 
 
 @dataclass(frozen=True)
@@ -99,37 +89,6 @@ class _Seen:
     work: Work
     within: CounterReader
     period_s: float
-
-
-def counter_reader(
-    did: Sequence[Segment],
-    samples: Sequence[tuple[float, float]],
-    excluded: Sequence[tuple[float, float]] = (),
-    doubtful: Sequence[tuple[float, float]] = (),
-    usual_period_s: float = 0.0,
-) -> CounterReader:
-    """Return the counter as a function of how far back its window reaches.
-
-    Args:
-        did: What the GPU did, in order of time.
-        samples: (monotonic time, joules) of each changed point of the counter.
-        excluded: (begin, end) of times that do not count.
-        doubtful: (begin, end) of times that do not count where the others are enough.
-        usual_period_s: About the time between two updates; 0: not known.
-    """
-
-    def without(reach_s: float | None, left_out: Sequence[tuple[float, float]]) -> CounterTrace | None:
-        return counter_trace(samples, did[0].begin_s, did[-1].end_s, left_out, reach_s, usual_period_s)
-
-    def within(reach_s: float | None) -> CounterTrace:
-        everything = without(reach_s, excluded)
-        if everything is None:
-            raise TooLittleSeen
-        sure = without(reach_s, [*excluded, *doubtful]) if doubtful else everything
-        enough = sure is not None and len(sure.energy_j) >= _ENOUGH_SURE * len(everything.energy_j)
-        return sure if sure is not None and enough else everything
-
-    return within
 
 
 def fit_powers(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perseus_ds.profiling.counter import counter_trace
+from perseus_ds.profiling.counter import Doubt, TooLittleSeen, counter_reader, counter_trace
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import FULL_PERIOD, SampledWindow, exposure
 
@@ -172,3 +172,21 @@ def test_polls_of_which_few_look_regular_by_chance_do_not_decide_the_period() ->
     assert trace is not None
     assert trace.period_s == pytest.approx(0.02, rel=1e-4)
     assert np.diff(trace.updates_s) == pytest.approx(trace.period_s)
+
+
+def test_doubtful_times_do_not_count_where_others_are_enough_and_where_they_show() -> None:
+    samples = [(0.1 * n, 10.0 * n) for n in range(201)]
+    everything = len(counter_reader(samples, 0.0, 20.0)(4.0).energy_j)
+
+    def seen(reach_s: float, *doubts: Doubt) -> int:
+        return len(counter_reader(samples, 0.0, 20.0, doubts=doubts)(reach_s).energy_j)
+
+    assert seen(4.0, Doubt(10.0, 10.03, 0.008)) < everything
+    assert seen(4.0, Doubt(10.0, 10.03, 0.002)) == everything, "2 ms of what is averaged over a second"
+    assert seen(0.2, Doubt(10.0, 10.03, 0.002)) < len(counter_reader(samples, 0.0, 20.0)(0.2).energy_j)
+    assert seen(4.0, Doubt(5.0, 15.0, 10.0)) == everything, "little else would be left"
+
+
+def test_a_counter_that_stands_still_is_too_little() -> None:
+    with pytest.raises(TooLittleSeen):
+        counter_reader([(0.1 * n, 10.0) for n in range(50)], 0.0, 5.0)(None)
