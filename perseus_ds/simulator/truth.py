@@ -52,7 +52,8 @@ class Truth:
         index: Its number in the directory: by pipeline, then stage, then tensor rank.
         begins: Of each iteration.
         instructions: By curve and clock in MHz: the one asked for, or that a hot GPU is held at. At the power limit
-            they are what it makes of the clock asked for.
+            they are what it makes of the clock asked for. Longer ones beside the gradient reduction are left out: plans
+            have an extra time for them.
         host_ahead: Largest lead of the host in the latest few hundred instructions.
     """
 
