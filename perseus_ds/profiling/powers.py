@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,7 @@ from perseus_ds.profiling.regression import CurveFit, Evidence, Expected, regres
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import SampledWindow, exposure, find_windows
-from perseus_ds.profiling.work import Work, work_of
+from perseus_ds.profiling.work import Columns, Work, work_of
 
 __all__ = ["Powers", "fit_powers"]
 
@@ -63,7 +62,8 @@ class Powers:
         waiting_mhz: The mean clock while waiting.
         fit: Of each state; then waiting at that clock, what waiting takes more at the highest clock than at the
             lowest, other work, what else ``Columns`` tells of the power limit, how far off the window's offset, width
-            and average may be, how much all has grown, and how much more each curve draws in its first half.
+            and average may be, how much all has grown and, where there are plateaus, how much these have, and how much
+            more each curve draws in its first half.
         evidence: What they were fitted to.
         verdict: What the residuals say of it.
     """
@@ -189,13 +189,13 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
 
     def result(window: SampledWindow, design: Array) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
-        trend = design.shape[1] - leaning - 1
-        known, grown_j = [waiting], np.zeros(len(design))
-        if design.shape[1] > width:
-            known += [Expected(trend, 0.0, _GROWS), *(Expected(trend + 1 + n, 0.0, _LEANS) for n in range(leaning))]
+        last = design.shape[1] - leaning
+        trends = np.arange(last - growing.shape[1], last) if design.shape[1] > width else np.arange(0)
+        known = [waiting, *(Expected(int(n), 0.0, _GROWS) for n in trends)]
+        if len(trends):
+            known += [Expected(last + n, 0.0, _LEANS) for n in range(leaning)]
         fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)
-        if design.shape[1] > width:
-            grown_j = design[:, trend] * fit.values[trend]
+        grown_j = design[:, trends] @ fit.values[trends]
         verdict = _verdict(power_of(fit), trace, window, grown_j)
         return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict)
 
@@ -203,17 +203,14 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
         leans = fit.values[width:][-leaning:] / mean_w if len(fit.values) > width else np.zeros(leaning)
         return Timeline(work.edges_s, (work.values @ fit.values[:width] * (1.0 + work.leaning @ leans))[:, None])
 
-    # However warm a GPU is, the limit is the same.
-    grows = np.ones(width)
-    if columns.plateaus:
-        grows[[*chain.from_iterable(columns.plateaus), *range(len(columns.states) + 3, width)]] = 0.0
+    growing, at = _growing(columns, width)
     tried = [result(window, exposed)]
     for _ in range(refinements):
         power = power_of(tried[-1].fit)
         halves = Timeline(work.edges_s, (work.values @ tried[-1].fit.values[:width])[:, None] * work.leaning)
-        growing = Timeline(work.edges_s, (work.values @ (tried[-1].fit.values[:width] * grows))[:, None])
+        grown = Timeline(work.edges_s, work.values @ (tried[-1].fit.values[:width, None] * growing))
         slopes, leans = _slopes(power, trace, window), exposure(halves, trace, window)
-        unknown = np.column_stack([slopes, _trend(growing, trace, window), leans]) / mean_w
+        unknown = np.column_stack([slopes, _trends(grown, trace, window, at), leans]) / mean_w
         tried.append(result(window, np.column_stack([exposed, unknown])))
         steps = tried[-1].fit.values[width : width + slopes.shape[1]] / mean_w
         if np.abs(steps).max() < _CLOSE:
@@ -224,11 +221,28 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
     return min(tried[1:] or tried, key=lambda one: (not one.verdict.explained, one.verdict.followed))
 
 
-def _trend(power: Timeline, trace: CounterTrace, window: SampledWindow) -> Array:
-    """Return each increment times how late it is, from -1/2 to 1/2: GPUs that warm up leak, shape (n,)."""
+def _growing(columns: Columns, width: int) -> tuple[Array, list[float]]:
+    """Return which columns grow together as the GPU gets warm, shape (width, 1 or 2), and see ``_trends``.
+
+    However warm it is, the power limit is the same. But a cold GPU may not have come to it: what counts is the end.
+    """
+    limited = np.zeros(width)
+    limited[len(columns.states) + 3 :] = 1.0
+    for states in columns.plateaus:
+        limited[states] = 1.0
+    if not columns.plateaus:
+        return np.ones((width, 1)), [0.0]
+    return np.column_stack([1.0 - limited, limited]), [0.0, 0.5]
+
+
+def _trends(powers: Timeline, trace: CounterTrace, window: SampledWindow, at: Sequence[float]) -> Array:
+    """Return each increment times how late it is: GPUs that warm up leak, shape (n, powers).
+
+    From begin to end it gets later by 1. Each power is as it is where that is ``at``, from -1/2 to 1/2.
+    """
     seen_s = trace.updates_s[trace.last]
     late = (seen_s - (seen_s[0] + seen_s[-1]) / 2.0) / max(seen_s[-1] - seen_s[0], 1e-9)
-    return exposure(power, trace, window)[:, 0] * late
+    return exposure(powers, trace, window) * (late[:, None] - at)
 
 
 def _verdict(power: Timeline, trace: CounterTrace, window: SampledWindow, grown_j: Array) -> Verdict:

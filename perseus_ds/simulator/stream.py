@@ -255,7 +255,7 @@ def _time_of(channel: ChannelState, number: int, otherwise_s: float) -> float:
 
 
 def _note_truth(card: Card, gpu: GpuDynamic) -> None:
-    """Record the true cost of an instruction, unless its clock has changed or something beside it has slowed it down."""
+    """Record the true cost of an instruction, unless its clock has changed or something beside it slows it down."""
     if gpu.begin_clock < 0 or gpu.factor != 1.0:
         return
     truth = card.file.state.truth[gpu.curve][gpu.begin_clock]

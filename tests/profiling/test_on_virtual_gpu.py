@@ -185,3 +185,19 @@ def errors(found: Attribution) -> tuple[np.ndarray, np.ndarray]:
     rows = [(truth[key, p.frequency_mhz], p) for key, points in found.curves.items() for p in points]
     times = np.array([p.time_s / true.time_s - 1.0 for true, p in rows])
     return times, np.array([p.energy_j / true.energy_j - 1.0 for true, p in rows])
+
+
+def test_what_a_warm_gpu_draws_at_the_limit_counts_where_a_cold_one_has_not_come_to_it(tmp_path: Path) -> None:
+    """As if powers at the limit had not grown, they came out 3 % too low, and the noise half as large again."""
+    warming = {"leakage_per_k": 0.004, "thermal_window_s": 30.0}
+    training = sweep(tmp_path / "gpu", power_limit_w=430.0, power_limit_window_s=0.3, **warming, **COUNTER)
+    swept = len(training.spans)
+    for _ in range(BASELINE):
+        training.iteration(ORDER, (CLOCKS[0],) * len(ORDER))
+    found = attribute(training.spans, training.samples, LATENCY_S, readings=training.readings)
+
+    assert set(found.sustained_mhz) == {BACKWARD}
+    warm = zip(training.spans[swept:], training.drawn_j[swept:], strict=True)
+    assert found.curves[BACKWARD][0].energy_j == pytest.approx(
+        np.mean([j for s, j in warm if s.key == BACKWARD]), rel=0.015
+    )
