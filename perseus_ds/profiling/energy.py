@@ -164,10 +164,10 @@ def attribute(
     at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(some) for key, some in at_highest.items()}
     ran, limit = _ran(spans, changed, readings, points, sustained, tops)
-    counter = _counter(samples, limit.did, spans, ran, usual_period_s)
     try:
         if not points:
             raise TooLittleSeen
+        counter = _counter(samples, limit.did, spans, ran, usual_period_s)
         states, powers = fit_powers(limit, counter, window, guess)
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
