@@ -99,6 +99,11 @@ class RecordedIteration:
     requested_s: Mapping[int, float] = field(default_factory=dict)
     rest: Rest | None = None
 
+    @property
+    def instructions(self) -> list[TimedOperation]:
+        """The instructions in program order."""
+        return [timed for timed in self.operations if timed.operation.kind.is_instruction]
+
 
 @dataclass(frozen=True)
 class _Pending:

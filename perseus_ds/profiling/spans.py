@@ -108,8 +108,7 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
     if iteration.rest is not None:
         asked_s, rest_mhz = iteration.rest
         spans.append(Span(asked_s, asked_s, None, rest_mhz, asked_s))
-    index, count = 0, sum(timed.operation.kind.is_instruction for timed in iteration.operations)
-    first_mhz = next((timed.frequency_mhz for timed in iteration.operations if timed.operation.kind.is_instruction), 0)
+    index, instructions = 0, iteration.instructions
     for timed in iteration.operations:
         kind = timed.operation.kind
         begin_s, end_s = iteration.begin_s + timed.begin_s, iteration.begin_s + timed.end_s
@@ -120,8 +119,9 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
         elif not kind.is_communication:
             spans.append(Span(begin_s, end_s, None))
         index += kind.is_instruction
-        if kind.is_instruction and index == count and (again_s := iteration.requested_s.get(count)) is not None:
-            spans.append(Span(end_s, end_s, None, first_mhz, again_s))
+        over = kind.is_instruction and index == len(instructions)
+        if over and (again_s := iteration.requested_s.get(index)) is not None:
+            spans.append(Span(end_s, end_s, None, instructions[0].frequency_mhz, again_s))
     return spans
 
 

@@ -14,7 +14,6 @@ from statistics import median
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
-from perseus_ds.runtime.measurement import instructions_of
 
 __all__ = ["late_switches", "share_at_clock", "times_at_clock"]
 
@@ -34,7 +33,7 @@ def late_switches(iteration: RecordedIteration, latency_s: Latency) -> int:
         latency_s: Time from a request to a clock in MHz.
     """
     late = 0
-    for index, timed in enumerate(instructions_of(iteration)):
+    for index, timed in enumerate(iteration.instructions):
         if (requested_s := iteration.requested_s.get(index)) is not None:
             late_s = requested_s + latency_s(timed.frequency_mhz) - iteration.begin_s - timed.begin_s
             late += late_s > max(_TOLERANCE_S, _TOLERANCE * timed.duration_s)
@@ -50,7 +49,7 @@ def share_at_clock(iteration: RecordedIteration, latency_s: Latency) -> float:
         iteration: The operations and the times of their clock requests.
         latency_s: Time from a request to a clock in MHz.
     """
-    instructions = instructions_of(iteration)
+    instructions = iteration.instructions
     clocks = _clocks(iteration, instructions, latency_s)
     shares = [
         _time_at_clock_s(timed, clocks, first) / timed.duration_s
@@ -68,7 +67,7 @@ def times_at_clock(iteration: RecordedIteration, latency_s: Latency, expected_s:
         latency_s: Time from a request to a clock in MHz.
         expected_s: Time of an instruction at a clock, in seconds; 0 if not known. The duration then stays.
     """
-    instructions = instructions_of(iteration)
+    instructions = iteration.instructions
     clocks = _clocks(iteration, instructions, latency_s)
     return [
         timed.duration_s * _stretch(timed, clocks, first, expected_s)

@@ -24,7 +24,7 @@ from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.whole import whole_energies_j
 from perseus_ds.worker_process import Call
 
-__all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "curve_key", "instructions_of", "median_trace"]
+__all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "curve_key", "median_trace"]
 
 KEPT_ITERATIONS = 48
 """Iterations kept once nothing is profiled any more: a refreshed baseline, and those before and after it.
@@ -93,7 +93,7 @@ class Measurements:
     def recorded(self, iteration: RecordedIteration) -> None:
         """Record the operations of a training iteration."""
         self._recorded[iteration.iteration] = iteration
-        ran = instructions_of(iteration)
+        ran = iteration.instructions
         clocks_mhz, begins_s = tuple(one.frequency_mhz for one in ran), tuple(one.begin_s for one in ran)
         self._begins[iteration.iteration] = clocks_mhz, begins_s
 
@@ -192,11 +192,6 @@ class Measurements:
             self.readings = [reading for reading in self.readings if reading.time_s >= oldest_s]
 
 
-def instructions_of(iteration: RecordedIteration) -> list[TimedOperation]:
-    """Return the instructions of an iteration in program order."""
-    return [timed for timed in iteration.operations if timed.operation.kind.is_instruction]
-
-
 def curve_key(stage: int, operation: Operation) -> CurveKey:
     """Return the curve of a stage's instruction."""
     return CurveKey.of(Instruction.of(stage, operation))
@@ -216,7 +211,7 @@ def median_trace(
     last = iterations[-1]
     program = [timed.operation for timed in last.operations]
     same = [one for one in iterations if [timed.operation for timed in one.operations] == program]
-    ran = [instructions_of(one) for one in same]
+    ran = [one.instructions for one in same]
     begins_s = np.median([[timed.begin_s for timed in one.operations] for one in same], axis=0)
     ends_s = np.median([[timed.end_s for timed in one.operations] for one in same], axis=0)
     operations = tuple(

@@ -14,7 +14,7 @@ from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.recorder import Recorder
 from perseus_ds.runtime.frequency_controller import FrequencyController
 from perseus_ds.runtime.late_clocks import late_switches, share_at_clock, times_at_clock
-from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, curve_key, instructions_of
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, curve_key
 from perseus_ds.runtime.rank_gpu import RankGpu
 
 __all__ = ["RankMeter"]
@@ -121,7 +121,7 @@ class RankMeter:
                 self.share_at_clock = share_at_clock(finished, self.gpu.latency_s)
             else:
                 self.measurements.evaluated(finished)
-        if (latest := self.measurements.latest()) and not instructions_of(latest):
+        if (latest := self.measurements.latest()) and not latest.instructions:
             raise PerseusError("hooks-silent", framework=self.topology.framework)
 
     def forget(self, iteration: int) -> None:
@@ -139,7 +139,7 @@ class RankMeter:
         )
         ran = [
             Timed(curve_key(stage, timed.operation), timed.frequency_mhz, time_s)
-            for timed, time_s in zip(instructions_of(latest), times_s, strict=True)
+            for timed, time_s in zip(latest.instructions, times_s, strict=True)
         ]
         spread = group.microbatch_spread
         return health(ran, group.expected_times_s, self.gpu.held_mhz, self.gpu.capped_mhz, spread)

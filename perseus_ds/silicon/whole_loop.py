@@ -25,7 +25,7 @@ from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
 from perseus_ds.runtime.frequency_controller import FrequencyController
-from perseus_ds.runtime.measurement import Measurements, instructions_of
+from perseus_ds.runtime.measurement import Measurements
 from perseus_ds.silicon.lab import Asked, Clocked, Event, Lab
 from perseus_ds.silicon.outcome import Limit, Outcome, judged, percentile
 
@@ -125,7 +125,7 @@ def shares(iteration: RecordedIteration, log: Sequence[Asked]) -> list[tuple[flo
         log: When each clock was there, in order.
     """
     found = []
-    for timed in instructions_of(iteration):
+    for timed in iteration.instructions:
         begin_s, end_s = iteration.begin_s + timed.begin_s, iteration.begin_s + timed.end_s
         pieces = _pieces(log, begin_s, end_s)
         there_s = next((at_s for mhz, at_s, _ in pieces if mhz == timed.frequency_mhz), end_s)

@@ -9,7 +9,7 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
-from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, instructions_of
+from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements
 
 WATTS = 400.0
 FORWARD, EXCHANGE, BACKWARD = Operation(Kind.FORWARD), Operation(Kind.EXCHANGE), Operation(Kind.BACKWARD)
@@ -61,7 +61,7 @@ def test_a_trace_is_the_median_of_iterations_that_ran_the_same():
     assert [timed.duration_s for timed in trace.operations] == pytest.approx([1.5] * 3)
     assert trace.iteration_time_s == 4.0
     assert (trace.stage, trace.pipeline) == (1, 0)
-    assert [timed.operation for timed in instructions_of(iterations[0])] == [FORWARD, BACKWARD]
+    assert [timed.operation for timed in iterations[0].instructions] == [FORWARD, BACKWARD]
 
 
 @pytest.mark.parametrize(("slows", "differ"), [((1.0, 1.2, 0.8, 1.3, 0.7), True), ((1.0, 1.01, 0.99, 1.0, 3.0), False)])
