@@ -37,7 +37,7 @@ class RankStatus:
         order: Kind of the order that this rank passes on; NaN without one.
         order_subject: Subject of the order.
         order_value: Value of the order.
-        slowdown: Measured over expected instruction time; 1 when unknown.
+        slowdown: Measured over expected instruction time; 1 when unknown, NaN while nothing is newer.
         throttled_s: Time of throttling reported by the driver since the previous round.
         ceiling: Minus the clock, in MHz, that the GPU is held at, so that the lowest is the largest; −inf without one.
     """
@@ -100,7 +100,7 @@ def condense(rows: np.ndarray, stages: int) -> np.ndarray:
     whole[_LEAST] = rows[:, _LEAST].min(axis=0)
     orders = rows[~np.isnan(rows[:, _COLUMN["order"]]), _ORDER].tolist()
     whole[_ORDER] = max(orders, default=_NAN)
-    by_stage = rows[:, _PER_PIPELINE:].reshape(stages, -1, len(_NAMES) - _PER_PIPELINE).max(axis=1)
+    by_stage = np.fmax.reduce(rows[:, _PER_PIPELINE:].reshape(stages, -1, len(_NAMES) - _PER_PIPELINE), axis=1)
     return np.concatenate((whole, by_stage.T.ravel()))
 
 

@@ -44,6 +44,7 @@ class Health(NamedTuple):
 
     Attributes:
         slowdown: Measured over expected instruction time; with a ceiling, shortest possible time over the profile's.
+            NaN: nothing is newer than what was said before.
         ceiling_mhz: Clock that the GPU is held at; 0: none.
     """
 

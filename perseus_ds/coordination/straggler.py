@@ -67,7 +67,7 @@ class StragglerTracker:
         """Process one iteration.
 
         Args:
-            slowdowns: Array (pipelines, stages); 1.0 is as expected.
+            slowdowns: Array (pipelines, stages); 1.0 is as expected, and NaN leaves everything as it is.
             throttled: Array (pipelines, stages): the driver reports throttling, so half the patience is enough.
             ceilings_mhz: Array (pipelines, stages): the clock that a GPU is held at, 0 without one.
 
@@ -113,11 +113,13 @@ class StragglerTracker:
     def _count(self, seen: np.ndarray) -> None:
         """Count slow and normal iterations of each stage."""
         limit = np.where(self._noticed > 1.0, self._noticed * (1.0 + _SAME_WITHIN), self._config.threshold)
-        above = seen >= limit
-        self._above = np.where(above, self._above + 1, 0)
-        self._least = np.where(self._above > 1, np.minimum(seen, self._latest), seen)
-        self._latest = seen
-        self._normal = np.where(seen < self._config.recovery_threshold, self._normal + 1, 0)
+        no_news = np.isnan(seen)
+        self._above = np.where(no_news, self._above, np.where(seen >= limit, self._above + 1, 0))
+        least = np.where(self._above > 1, np.minimum(seen, self._latest), seen)
+        self._least = np.where(no_news, self._least, least)
+        self._latest = np.where(no_news, self._latest, seen)
+        normal = np.where(seen < self._config.recovery_threshold, self._normal + 1, 0)
+        self._normal = np.where(no_news, self._normal, normal)
 
 
 class DriftWatch:
@@ -132,11 +134,13 @@ class DriftWatch:
 
     def __init__(self, config: StragglerConfig) -> None:
         self._config = config
+        self._latest: np.ndarray | float = 1.0
         self._recent: deque[np.ndarray] = deque(maxlen=config.drift_iterations)
         self._far: deque[bool] = deque(maxlen=config.drift_iterations)  # whether any stage was beyond the threshold
 
     def restart(self) -> None:
         """Forget the iterations so far."""
+        self._latest = 1.0
         self._recent.clear()
         self._far.clear()
 
@@ -144,13 +148,15 @@ class DriftWatch:
         """Process one iteration.
 
         Args:
-            slowdowns: Array (pipelines, stages); 1.0 is as expected.
+            slowdowns: Array (pipelines, stages); 1.0 is as expected. What is NaN is as before.
 
         Returns:
             Per stage, the lasting factor on its times; None without a drift.
         """
         if not self._config.enabled:
             return None
+        slowdowns = np.where(np.isnan(slowdowns), self._latest, slowdowns)
+        self._latest = slowdowns
         alone = len(slowdowns) == 1
         least = np.full(slowdowns.shape[1], slowdowns.min()) if alone else slowdowns.min(axis=0)
         most = np.full(slowdowns.shape[1], slowdowns.max()) if alone else slowdowns.max(axis=0)

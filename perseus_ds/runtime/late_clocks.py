@@ -15,11 +15,12 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration
 
-__all__ = ["late_switches", "share_at_clock", "times_at_clock"]
+__all__ = ["late_switches", "ran_at_earlier", "share_at_clock", "times_at_clock"]
 
 _TOLERANCE_S = 1e-3
 _TOLERANCE = 0.03
 _LONG_S = 0.020
+_AS_LONG = 0.03
 
 Latency = Callable[[int], float]
 Expected = Callable[[Operation, int], float]
@@ -73,6 +74,39 @@ def times_at_clock(iteration: RecordedIteration, latency_s: Latency, expected_s:
         timed.duration_s * _stretch(timed, clocks, first, expected_s)
         for timed, first in _first_clocks(instructions, clocks)
     ]
+
+
+def ran_at_earlier(iterations: Sequence[RecordedIteration], expected_s: Expected) -> list[frozenset[int]]:
+    """Return which instructions look as if their clock came far later than usual.
+
+    They took as long as at a clock that was asked for earlier, or a time between. A slow GPU may look so by chance, but
+    does again in the next iteration.
+
+    Args:
+        iterations: Consecutive ones. The first clock of all is taken to be there.
+        expected_s: See ``times_at_clock``.
+
+    Returns:
+        Their indexes, by iteration.
+    """
+    found: list[frozenset[int]] = []
+    asked_mhz: list[int] = []  # in order: the clocks that may be in force
+    for iteration in iterations:
+        late: set[int] = set()
+        if iteration.rest:
+            asked_mhz.append(iteration.rest.mhz)
+        for index, timed in enumerate(iteration.instructions):
+            if timed.frequency_mhz not in asked_mhz[-1:]:
+                asked_mhz.append(timed.frequency_mhz)
+            times_s = [expected_s(timed.operation, mhz) for mhz in asked_mhz]
+            took_s, own = timed.duration_s, len(asked_mhz) - 1
+            alike = [at for at, one_s in enumerate(times_s) if abs(took_s - one_s) <= _AS_LONG * one_s]
+            ran_at = alike[-1] if alike else own
+            if ran_at < own or (not alike and 0.0 < min(times_s) < took_s < max(times_s)):
+                late.add(index)
+            asked_mhz = asked_mhz[ran_at:]
+        found.append(frozenset(late))
+    return found
 
 
 def _clocks(

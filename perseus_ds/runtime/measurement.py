@@ -105,6 +105,10 @@ class Measurements:
         """Return the newest training iteration with known operations."""
         return self._recorded[max(self._recorded)] if self._recorded else None
 
+    def recent(self, count: int) -> list[RecordedIteration]:
+        """Return the newest training iterations with known operations, at most ``count``, in order."""
+        return [self._recorded[number] for number in sorted(self._recorded)[-count:]]
+
     def time_s(self, iteration: int) -> float:
         """Return the duration of an iteration in seconds; NaN when unknown."""
         begin_s, end_s = self._bounds_s.get(iteration, (0.0, float("nan")))

@@ -13,13 +13,14 @@ from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.recorder import Recorder
 from perseus_ds.runtime.frequency_controller import FrequencyController
-from perseus_ds.runtime.late_clocks import late_switches, share_at_clock, times_at_clock
+from perseus_ds.runtime.late_clocks import late_switches, ran_at_earlier, share_at_clock, times_at_clock
 from perseus_ds.runtime.measurement import KEPT_ITERATIONS, Measurements, curve_key
 from perseus_ds.runtime.rank_gpu import RankGpu
 
 __all__ = ["RankMeter"]
 
 _OF_A_REST = 2  # switches
+_TELL_OF_CLOCKS = 3  # iterations
 
 
 class RankMeter:
@@ -50,6 +51,7 @@ class RankMeter:
             gpu.timer, frequencies.begin, frequencies.instruction_ended, frequencies.instruction_began
         )
         self._training: tuple[int, float] | None = None  # number and begin of the training iteration that lasts
+        self._told = -1  # iteration of the latest health
 
     def iteration_over(self, now_s: float) -> None:
         """Close the current iteration, if any: the next one, or an evaluation, begins."""
@@ -129,17 +131,30 @@ class RankMeter:
         self.measurements.forget_before(iteration - KEPT_ITERATIONS)
 
     def health(self, table: PlanTable | None) -> Health:
-        """Return how the latest iteration went compared with the profile; before the first plan table, as expected."""
-        latest = self.measurements.latest()
-        if table is None or latest is None:
+        """Return how the latest iteration went compared with the profile; before the first plan table, as expected.
+
+        An iteration is told of once: NaN while there is no newer one. Clocks that came far too late are no slow GPU,
+        unless they did in the iteration before, too.
+        """
+        recent = self.measurements.recent(_TELL_OF_CLOCKS)
+        if table is None or not recent:
             return Health()
+        latest = recent[-1]
+        if latest.iteration == self._told:
+            return Health(math.nan)
+        self._told = latest.iteration
         stage, group = self.topology.stage, table.of(self.topology.pipeline)
-        times_s = times_at_clock(
-            latest, self.gpu.latency_s, lambda operation, mhz: group.expected_s(curve_key(stage, operation), mhz)
-        )
+
+        def expected_s(operation: Operation, mhz: int) -> float:
+            return group.expected_s(curve_key(stage, operation), mhz)
+
+        times_s = times_at_clock(latest, self.gpu.latency_s, expected_s)
+        *_, before, late = (frozenset(), *ran_at_earlier(recent, expected_s))
+        excused = frozenset() if self.gpu.held_mhz else late - before
         ran = [
             Timed(curve_key(stage, timed.operation), timed.frequency_mhz, time_s)
-            for timed, time_s in zip(latest.instructions, times_s, strict=True)
+            for index, (timed, time_s) in enumerate(zip(latest.instructions, times_s, strict=True))
+            if index not in excused
         ]
         spread = group.microbatch_spread
         return health(ran, group.expected_times_s, self.gpu.held_mhz, self.gpu.capped_mhz, spread)

@@ -66,6 +66,12 @@ def test_what_is_kept_by_stage_is_of_the_slowest_rank_that_shares_it():
     assert result.throttled.tolist() == [[False, False], [False, True]]
 
 
+def test_a_rank_without_news_leaves_its_stage_to_the_others_that_share_it():
+    silent = replace(HEALTHY, slowdown=np.nan)
+    result = heard([silent, replace(HEALTHY, slowdown=1.4), silent, silent])
+    assert result.slowdowns.tolist() == [[1.4, pytest.approx(np.nan, nan_ok=True)]]
+
+
 def test_the_lowest_ceiling_among_the_ranks_that_share_a_stage_counts():
     first, second, third, last = ranks(ceiling=-1200.0)
     result = heard(ranks(), [first, second, third, replace(last, ceiling=-1100.0)])

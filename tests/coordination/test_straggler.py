@@ -1,5 +1,7 @@
 """Slow stages are noticed after a while, and only then; a profile that fits no more is told from stragglers."""
 
+from math import nan
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -112,6 +114,9 @@ def noticed(seen, throttled: bool = False, **settings) -> list[float]:
         pytest.param([1.3, 1.3, 1.03, 1.029], {}, [1.0, 1.3, 1.03, 1.0], id="normal is below the other threshold"),
         pytest.param([1.3, 1.3, 1.02, 1.02], {"recovery_iterations": 3}, [1.0, 1.3, 1.02, 1.02], id="eased at once"),
         pytest.param([1.3, 1.3, 1.24, 1.23], {}, [1.0, 1.3, 1.3, 1.23], id="the same within five per cent"),
+        pytest.param([1.3, nan, 1.0, 1.3], {}, [1.0] * 4, id="no news of a blip"),
+        pytest.param([1.4, nan, nan, 1.3], {}, [1.0, 1.0, 1.0, 1.3], id="no news of a straggler, the less slow"),
+        pytest.param([1.3, 1.3, nan, 1.0], {}, [1.0, 1.3, 1.3, 1.0], id="no news of its recovery"),
     ],
 )
 def test_what_is_noticed_and_how_slow_it_is_said_to_be(seen, settings, active):
@@ -187,6 +192,14 @@ def test_a_drift_may_waver_a_little():
     factors = [1.2] * 9 + [1.24] * 9 + [1.2, 1.24]
     found = [watch.update(np.full((2, 1), factor)) for factor in factors]
     assert found[-1] == pytest.approx([1.22], abs=0.02)
+
+
+def test_a_stage_without_news_drifts_as_before():
+    watch = DriftWatch(StragglerConfig(drift_iterations=4))
+    news = [[nan, 1.0], [1.2, 1.2], [nan, 1.2], [1.2, nan], [nan, 1.2]]
+    found = [watch.update(np.array([one])) for one in news]
+    assert found[:4] == [None] * 4
+    assert found[4] == pytest.approx([1.2, 1.2])
 
 
 def test_switched_off_there_is_no_drift():

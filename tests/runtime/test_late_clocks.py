@@ -9,7 +9,7 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration, Rest
-from perseus_ds.runtime.late_clocks import late_switches, share_at_clock, times_at_clock
+from perseus_ds.runtime.late_clocks import late_switches, ran_at_earlier, share_at_clock, times_at_clock
 
 FORWARD, BACKWARD = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0)
 BEGIN_S, LATENCY_S = 10.0, 0.2
@@ -64,6 +64,38 @@ def test_clocks_come_in_the_order_of_their_requests():
     found = times_at_clock(one, latencies_s.__getitem__, lambda operation, mhz: AT_S[mhz])
     # The lower clock is there at 1.7 s and gone at once: nothing ran at it.
     assert found == pytest.approx([1.0, 1.0, 1.0])
+
+
+def at_earlier(*iterations: RecordedIteration) -> list[list[int]]:
+    found = ran_at_earlier(iterations, lambda operation, mhz: AT_S.get(mhz, 0.0))
+    return [sorted(one) for one in found]
+
+
+def test_instructions_that_take_as_long_as_at_the_clock_before_ran_at_it():
+    one = iteration((0.0, 2.0, 700), (2.0, 4.0, 1400), (4.0, 5.4, 1400), (5.4, 6.4, 1400), (6.4, 8.4, 1400))
+    # The clock came in the midst of the third one; what is slow after that is slow.
+    assert at_earlier(one) == [[1, 2]]
+
+
+def test_a_clock_stays_until_an_instruction_tells_of_another_into_the_next_iteration():
+    before = iteration((0.0, 2.0, 700), (2.0, 4.0, 1400))
+    after = iteration((0.0, 2.0, 1400), (2.0, 3.0, 1400), (3.0, 4.5, 1400))
+    assert at_earlier(before, after) == [[1], [0]]
+    assert at_earlier(after) == [[]], "the first clock of all is taken to be there"
+
+
+def test_a_clock_after_one_that_never_came_does_not_excuse_what_is_slower():
+    one = iteration((0.0, 1.0, 1400), (1.0, 2.0, 700), (2.0, 3.0, 1400), (3.0, 5.6, 700))
+    assert at_earlier(one) == [[1]]
+
+
+def test_a_clock_may_not_come_back_from_a_rest():
+    one = replace(iteration((0.0, 2.0, 1400), (2.0, 3.0, 1400)), rest=Rest(BEGIN_S, 700))
+    assert at_earlier(iteration((0.0, 1.0, 1400)), one) == [[], [0]]
+
+
+def test_a_clock_of_unknown_time_excuses_nothing():
+    assert at_earlier(iteration((0.0, 1.0, 900), (1.0, 2.5, 1400))) == [[]]
 
 
 def at_clock(one: RecordedIteration) -> float:

@@ -1,5 +1,6 @@
 """The meter: what one rank measures of training iterations, and what it leaves out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 from lone_rank import CLOCKS_MHZ, LoneGpu
 from made_up_plans import first_table
 
+from perseus_ds.coordination.plan_table import PlanTable
 from perseus_ds.coordination.stage_condition import Health
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.clocks import UNLOCKED, IterationClocks
@@ -171,12 +173,38 @@ def test_the_slowdown_is_measured_over_expected_time_on_this_stage_at_the_clock_
     assert rank.meter.health(None) == Health()
 
 
+def expecting(times_s: dict[int, float]) -> PlanTable:
+    """A plan table with the time of forwards and backwards by clock."""
+    table = first_table(1)
+    expected_s = {(CurveKey(0, kind), mhz): s for kind in (Kind.FORWARD, Kind.BACKWARD) for mhz, s in times_s.items()}
+    return replace(table, groups=(replace(table.groups[0], expected_times_s=expected_s),))
+
+
+def test_an_iteration_is_told_of_once():
+    rank, table = Rank(), expecting({1400: 2.0})
+    found = []
+    for number, ends in enumerate([True, False, True]):
+        if ends:  # else the host looks before the device is through
+            rank.runs(number, (FORWARD, 3.0))
+        rank.meter.collect()
+        found.append(rank.meter.health(table).slowdown)
+    assert found == [1.5, pytest.approx(math.nan, nan_ok=True), 1.5]
+
+
+def test_a_clock_far_too_late_is_no_slow_gpu_unless_it_was_in_the_iteration_before():
+    rank, table = Rank(), expecting({1400: 2.0, 1200: 3.0})
+    clocks = IterationClocks(1200, (1200, 1400, 1400, 1400))
+    found = []
+    for number, second_s in enumerate([2.0, 3.0, 3.0, 2.0, 3.2]):
+        rank.runs(number, (FORWARD, 3.0), *[(BACKWARD, second_s)] * 3, clocks=clocks)
+        rank.meter._recorder._pending[0].token.requested_s[1] = rank.timer.now_s - 3 * second_s
+        rank.meter.collect()
+        found.append(rank.meter.health(table).slowdown)
+    assert found == pytest.approx([1.0, 1.0, 1.5, 1.0, 1.6])
+
+
 def test_a_stage_is_held_at_its_gpu_s_ceiling_while_its_times_say_so():
-    table, rank = first_table(1), Rank()
-    expected_s = {
-        (CurveKey(0, kind), mhz): 2800 / mhz for kind in (Kind.FORWARD, Kind.BACKWARD) for mhz in (1400, 1200)
-    }
-    table = replace(table, groups=(replace(table.groups[0], expected_times_s=expected_s),))
+    table, rank = expecting({mhz: 2800 / mhz for mhz in (1400, 1200)}), Rank()
     found = []
     for number, (held_mhz, takes_s) in enumerate([(0, 2.0), (1200, 7 / 3), (1200, 7 / 3), (1200, 2.0)]):
         rank.gpu.held_mhz = held_mhz
