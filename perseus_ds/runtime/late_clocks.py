@@ -21,6 +21,7 @@ _TOLERANCE_S = 1e-3
 _TOLERANCE = 0.03
 _LONG_S = 0.020
 _AS_LONG = 0.03
+_ON_THEIR_WAY = 8  # clocks, at most
 
 Latency = Callable[[int], float]
 Expected = Callable[[Operation, int], float]
@@ -97,12 +98,17 @@ def ran_at_earlier(iterations: Sequence[RecordedIteration], expected_s: Expected
             asked_mhz.append(iteration.rest.mhz)
         for index, timed in enumerate(iteration.instructions):
             if timed.frequency_mhz not in asked_mhz[-1:]:
-                asked_mhz.append(timed.frequency_mhz)
+                asked_mhz = [*asked_mhz[-_ON_THEIR_WAY:], timed.frequency_mhz]
             times_s = [expected_s(timed.operation, mhz) for mhz in asked_mhz]
             took_s, own = timed.duration_s, len(asked_mhz) - 1
             alike = [at for at, one_s in enumerate(times_s) if abs(took_s - one_s) <= _AS_LONG * one_s]
             ran_at = alike[-1] if alike else own
-            if ran_at < own or (not alike and 0.0 < min(times_s) < took_s < max(times_s)):
+            if not alike and took_s > max(times_s):
+                ran_at = 0  # something held it up: it does not tell
+            elif not alike and 0.0 < min(times_s) < took_s:
+                ran_at = 1  # the next one came in its midst
+                late.add(index)
+            elif ran_at < own:
                 late.add(index)
             asked_mhz = asked_mhz[ran_at:]
         found.append(frozenset(late))

@@ -151,10 +151,10 @@ class RankMeter:
         times_s = times_at_clock(latest, self.gpu.latency_s, expected_s)
         *_, before, late = (frozenset(), *ran_at_earlier(recent, expected_s))
         excused = frozenset() if self.gpu.held_mhz else late - before
-        ran = [
-            Timed(curve_key(stage, timed.operation), timed.frequency_mhz, time_s)
-            for index, (timed, time_s) in enumerate(zip(latest.instructions, times_s, strict=True))
-            if index not in excused
-        ]
+        ran = []
+        for index, (timed, time_s) in enumerate(zip(latest.instructions, times_s, strict=True)):
+            usual_s = expected_s(timed.operation, timed.frequency_mhz)
+            key = curve_key(stage, timed.operation)
+            ran.append(Timed(key, timed.frequency_mhz, usual_s if index in excused else time_s))
         spread = group.microbatch_spread
         return health(ran, group.expected_times_s, self.gpu.held_mhz, self.gpu.capped_mhz, spread)

@@ -13,7 +13,7 @@ from perseus_ds.runtime.late_clocks import late_switches, ran_at_earlier, share_
 
 FORWARD, BACKWARD = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0)
 BEGIN_S, LATENCY_S = 10.0, 0.2
-AT_S = {1400: 1.0, 700: 2.0}  # any instruction's time by clock
+AT_S = {1400: 1.0, 1000: 1.5, 700: 2.0}  # any instruction's time by clock
 
 
 def iteration(*rows: tuple[float, float, int], **requested_s: float) -> RecordedIteration:
@@ -87,6 +87,16 @@ def test_a_clock_stays_until_an_instruction_tells_of_another_into_the_next_itera
 def test_a_clock_after_one_that_never_came_does_not_excuse_what_is_slower():
     one = iteration((0.0, 1.0, 1400), (1.0, 2.0, 700), (2.0, 3.0, 1400), (3.0, 5.6, 700))
     assert at_earlier(one) == [[1]]
+
+
+def test_what_was_held_up_does_not_tell_that_a_clock_has_come():
+    one = iteration((0.0, 2.0, 700), (2.0, 4.2, 1400), (4.2, 6.2, 1400), (6.2, 7.2, 1400), (7.2, 9.4, 1400))
+    assert at_earlier(one) == [[2]]
+
+
+def test_of_several_clocks_on_their_way_the_next_one_comes_first():
+    one = iteration((0.0, 1.0, 1400), (1.0, 2.0, 700), (2.0, 3.7, 1000), (3.7, 5.7, 1000), (5.7, 7.2, 1000))
+    assert at_earlier(one) == [[1, 2, 3]]
 
 
 def test_a_clock_may_not_come_back_from_a_rest():

@@ -203,6 +203,15 @@ def test_a_clock_far_too_late_is_no_slow_gpu_unless_it_was_in_the_iteration_befo
     assert found == pytest.approx([1.0, 1.0, 1.5, 1.0, 1.6])
 
 
+def test_what_few_other_instructions_do_makes_no_slow_gpu_of_late_clocks():
+    rank, table = Rank(), expecting({1400: 2.0, 1200: 3.0})
+    clocks = IterationClocks(1200, (1200, 1400, 1400, 1400))
+    rank.runs(0, (FORWARD, 3.3), *[(BACKWARD, 3.0)] * 3, clocks=clocks)
+    rank.meter._recorder._pending[0].token.requested_s[1] = 3.3
+    rank.meter.collect()
+    assert rank.meter.health(table) == Health()
+
+
 def test_a_stage_is_held_at_its_gpu_s_ceiling_while_its_times_say_so():
     table, rank = expecting({mhz: 2800 / mhz for mhz in (1400, 1200)}), Rank()
     found = []
