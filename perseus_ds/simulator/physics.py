@@ -83,7 +83,7 @@ def advance(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve], until_s: fl
     """
     while gpu.time_s < until_s:
         power_w, rate = draw(gpu, spec, curves)
-        if rate and clock_without_limit(gpu) != gpu.begin_clock:
+        if rate and (clock_without_limit(gpu) != gpu.begin_clock or gpu.slowdown != 1.0):
             gpu.begin_clock = -1
         if rate and gpu.ceiling > clock_without_limit(gpu):
             gpu.limited = 1

@@ -137,7 +137,7 @@ class GpuDynamic(Structure):
         ("host_s", c_double),  # from when on the host could enqueue the next item
         ("begin_s", c_double),  # of the running instruction
         ("begin_j", c_double),
-        ("begin_clock", c_int32),  # but for the power limit; -1: the running instruction has had another one, too
+        ("begin_clock", c_int32),  # but for the power limit; -1: the instruction had another one, too, or was slowed
         ("limited", c_int32),  # 1: the power limit has held the running instruction
         ("channels", ChannelState * MAX_CHANNELS),
         ("stalled_until_s", c_double),

@@ -53,7 +53,7 @@ class Truth:
         begins: Of each iteration.
         instructions: By curve and clock in MHz: the one asked for, or that a hot GPU is held at. At the power limit
             they are what it makes of the clock asked for. Longer ones beside the gradient reduction are left out: plans
-            have an extra time for them.
+            have an extra time for them. So are those of a GPU that something slows down at all clocks.
         host_ahead: Largest lead of the host in the latest few hundred instructions.
     """
 

@@ -71,6 +71,21 @@ def test_an_instruction_counts_at_the_clock_that_it_ran_at(tmp_path):
     assert truth.instructions == {(FORWARD, SLOW): pytest.approx((1, 0.06, 6.0, 0.0))}
 
 
+def test_an_instruction_of_a_slowed_gpu_does_not_count(tmp_path):
+    job = Pipeline(tmp_path, 1)
+    (gpu,), (stream,) = job.gpus, job.streams
+    for slowdown in (1.0, 1.3, 1.0):
+        gpu.throttle(slowdown)
+        stream.work(FORWARD)
+        job.clock.pass_s(0.03 if slowdown == 1.0 else 0.02)  # the second one ends as the GPU is itself again
+        gpu.power_w()
+    job.clock.pass_s(0.5)
+    gpu.power_w()
+    (home,) = tmp_path.iterdir()
+    (truth,) = read_truth(home, [])
+    assert truth.instructions == {(FORWARD, 1400): pytest.approx((2, 0.03, 9.0, 0.0))}
+
+
 def test_an_instruction_at_the_power_limit_counts_at_the_clock_asked_for(tmp_path):
     job = Pipeline(tmp_path, 1, replace(SPEC, power_limit_w=200.0, power_limit_window_s=0.004))
     (gpu,), (stream,) = job.gpus, job.streams
