@@ -99,20 +99,26 @@ def ran_at_earlier(iterations: Sequence[RecordedIteration], expected_s: Expected
         for index, timed in enumerate(iteration.instructions):
             if timed.frequency_mhz not in asked_mhz[-1:]:
                 asked_mhz = [*asked_mhz[-_ON_THEIR_WAY:], timed.frequency_mhz]
+            took_s = timed.duration_s
+            if _as_long(took_s, expected_s(timed.operation, timed.frequency_mhz)):
+                asked_mhz = [timed.frequency_mhz]
+                continue
             times_s = [expected_s(timed.operation, mhz) for mhz in asked_mhz]
-            took_s, own = timed.duration_s, len(asked_mhz) - 1
-            alike = [at for at, one_s in enumerate(times_s) if abs(took_s - one_s) <= _AS_LONG * one_s]
-            ran_at = alike[-1] if alike else own
-            if not alike and took_s > max(times_s):
-                ran_at = 0  # something held it up: it does not tell
-            elif not alike and 0.0 < min(times_s) < took_s:
-                ran_at = 1  # the next one came in its midst
+            if alike := [at for at, one_s in enumerate(times_s) if _as_long(took_s, one_s)]:
                 late.add(index)
-            elif ran_at < own:
+                asked_mhz = asked_mhz[alike[-1] :]
+            elif 0.0 < min(times_s) < took_s < max(times_s):
                 late.add(index)
-            asked_mhz = asked_mhz[ran_at:]
+                asked_mhz = asked_mhz[1:]  # the next one came in its midst
+            elif took_s <= max(times_s):
+                asked_mhz = [timed.frequency_mhz]
+            # Else something held it up: it does not tell.
         found.append(frozenset(late))
     return found
+
+
+def _as_long(took_s: float, expected_s: float) -> bool:
+    return abs(took_s - expected_s) <= _AS_LONG * expected_s
 
 
 def _clocks(
