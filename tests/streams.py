@@ -80,7 +80,7 @@ class SteppedStream:
         self.marks = 0
         self.kernels = 0
 
-    def mark(self) -> int:
+    def mark(self, followed: bool = False) -> int:
         self.marks += 1
         self.queue.append(self.marks)
         return self.marks

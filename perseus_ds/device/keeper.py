@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +27,9 @@ from perseus_ds.device.setter import Setter
 from perseus_ds.device.site_policy import SitePolicy
 from perseus_ds.device.watcher import Watcher
 from perseus_ds.messages import PerseusError, user_message
+from perseus_ds.timer_slack import end_waits_on_time
 
 __all__ = ["main"]
-
-_TIMER_SLACK = Path("/proc/self/timerslack_ns")  # the main thread's
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -98,7 +96,7 @@ def _keep(opened: OpenedGpu, pipe: socket.socket, options: argparse.Namespace, g
         watcher = Watcher(gpu, send_queue, calibration, options.poll_s)
         threading.Thread(target=watcher.watch, args=(stopping,), daemon=True).start()
         respects = options.foreign_clocks == "respect"
-        _end_waits_on_time()
+        end_waits_on_time()
         setter = Setter(gpu, pipe, send_queue, watcher, options.min_switch_interval_s, respects)
         setter.serve()
     finally:
@@ -108,12 +106,6 @@ def _keep(opened: OpenedGpu, pipe: socket.socket, options: argparse.Namespace, g
         if (left_to_others or _give_back(gpu, send_queue)) and lease is not None:
             lease.end()
         send_queue.close()
-
-
-def _end_waits_on_time() -> None:
-    """Let the waits of the main thread end a microsecond late at most; Linux allows 50 to save wake-ups."""
-    with suppress(OSError):  # not every sandbox has it
-        _TIMER_SLACK.write_text("1000")
 
 
 def _give_back(gpu: Gpu, send_queue: SendQueue) -> bool:

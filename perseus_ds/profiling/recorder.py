@@ -20,12 +20,18 @@ __all__ = ["IterationToken", "RecordedIteration", "Recorder", "Rest", "Timer"]
 class Timer(Protocol):
     """Sets marks in program order and reads their times later."""
 
-    def mark(self) -> Any:
-        """Mark this point of the program. Returns at once."""
+    def mark(self, followed: bool = False) -> Any:
+        """Mark this point of the program. Returns at once.
+
+        Args:
+            followed: Whether ``when_reached`` follows. To be waited for costs a device some time.
+        """
         ...
 
     def when_reached(self, mark: Any, callback: Callable[..., None], *arguments: Any) -> None:
         """Call ``callback(*arguments, reached_s)`` as soon as the device reaches ``mark``; on any thread, in order.
+
+        The mark was made to be followed.
 
         ``reached_s`` is the mark's time on ``time.monotonic()``.
         """
@@ -71,6 +77,10 @@ class IterationToken:
     requested_s: dict[int, float] = field(default_factory=dict)
     rest: Rest | None = None
     settled: bool = False
+
+    def expects(self, index: int) -> bool:
+        """Return whether an instruction's begin is expected: its clock is then asked for ahead."""
+        return index < len(self.expected_begins_s)
 
     def settle(self, reached_s: float) -> None:
         """The device has reached its end, at a time that nobody asks for."""
@@ -119,14 +129,15 @@ class Recorder:
     """Collects the operations of one rank.
 
     The cost is two marks and two list appends per operation on the trainer thread. ``finished`` returns an iteration
-    once the device has reached its end, usually during the next one.
+    once the device has reached its end, usually during the next one. One mark of each instruction is followed: its
+    begin where that was expected, else its end; both of the last one that was expected.
 
     Args:
         timer: ``HostTimer`` on CPU, ``CudaTimer`` on NVIDIA GPUs.
         on_begin: Called with an iteration's token and the time as soon as the device reaches its begin.
         on_instruction_end: Called with the token, an instruction's index (from 0) and the time as soon as the device
-            ends the instruction.
-        on_instruction_begin: The same as soon as it begins one.
+            ends the instruction, if the begin of the next one is not expected.
+        on_instruction_begin: The same as soon as it begins one that was expected.
     """
 
     def __init__(
@@ -161,39 +172,44 @@ class Recorder:
         self._token = IterationToken(clocks, iteration, expected_begins_s, rests_until_s)
         self._index = 0
         self._open = []
-        self._begin = self._timer.mark()
+        self._begin = self._timer.mark(self._on_begin is not None)
         if self._on_begin is not None:
             self._timer.when_reached(self._begin, self._on_begin, self._token)
 
     def operation_begin(self, operation: Operation) -> None:
         """Record that ``operation`` is about to run; ignored outside an iteration."""
-        if self._open is not None:
-            self._operation_begin = self._timer.mark()
-            if operation.kind.is_instruction and self._on_instruction_begin is not None:
-                self._timer.when_reached(self._operation_begin, self._on_instruction_begin, self._token, self._index)
+        if self._open is None:
+            return
+        followed = operation.kind.is_instruction and self._token.expects(self._index)
+        on_begin = self._on_instruction_begin if followed else None
+        self._operation_begin = self._timer.mark(on_begin is not None)
+        if on_begin is not None:
+            self._timer.when_reached(self._operation_begin, on_begin, self._token, self._index)
 
     def operation_end(self, operation: Operation) -> None:
         """Record that ``operation`` has run; on CUDA: has been enqueued."""
         if self._open is None:
             return
-        end = self._timer.mark()
-        frequency = 0
+        index, frequency = self._index, 0
+        followed = operation.kind.is_instruction and not self._token.expects(index + 1)
+        on_end = self._on_instruction_end if followed else None
+        end = self._timer.mark(on_end is not None)
         if operation.kind.is_instruction:
-            index = self._index
             self._index = index + 1
             frequency = self._token.clocks.of(index)
-            if self._on_instruction_end is not None:
-                self._timer.when_reached(end, self._on_instruction_end, self._token, index)
+        if on_end is not None:
+            self._timer.when_reached(end, on_end, self._token, index)
         self._open.append((operation, self._operation_begin, end, frequency))
 
     def iteration_end(self) -> None:
         """End the iteration."""
         if self._open is not None:
-            end = self._timer.mark()
-            if self._on_begin is None and self._on_instruction_end is None:
-                self._token.settled = True  # nobody asks for clocks
-            else:
+            followed = self._on_begin is not None or self._on_instruction_end is not None
+            end = self._timer.mark(followed)
+            if followed:
                 self._timer.when_reached(end, self._token.settle)
+            else:
+                self._token.settled = True  # nobody asks for clocks
             self._pending.append(_Pending(self._token, self._begin, self._open, end))
             self._open = None
 

@@ -58,17 +58,15 @@ class FrequencyController:
         """Ask for the clocks of the instructions to come, as far as it has to be done before the next one begins."""
         if index in self._due_s and self._due_s[index] > self._now_s():  # it begins earlier than expected
             self._ask_now(token, index)
-        begins_s = token.expected_begins_s
-        if index + 1 < len(begins_s):
-            self._ask_ahead(token, index, at_s - begins_s[index])
+        if token.expects(index + 1):
+            self._ask_ahead(token, index, at_s - token.expected_begins_s[index])
 
     def instruction_ended(self, token: IterationToken, index: int, _at_s: float) -> None:
-        """Ask for the next clock where it has not been asked for ahead.
+        """Ask for the next clock, which has not been asked for ahead.
 
         After the last instruction it is the most likely first clock of the next iteration.
         """
-        if index + 1 >= len(token.expected_begins_s):
-            self._ask_now(token, index + 1)
+        self._ask_now(token, index + 1)
 
     def _rest(self, token: IterationToken, until_s: float) -> None:
         """Request a low clock, and the first instruction's for later."""

@@ -20,7 +20,7 @@ def capture(lab: Lab) -> Outcome:
     for _ in range(_CAPTURES):
         for _ in range(_MARKS):
             lab.work(Load.SPIN, _APART_S)
-            timer.when_reached(timer.mark(), reached.append)
+            timer.when_reached(timer.mark(followed=True), reached.append)
         before = len(reached)
         broken += not lab.capture(_LASTS_S)
         among = len(reached) - before

@@ -38,10 +38,11 @@ class TimeWatch:
         """Time some work by the timer and by stamps; the device is idle before."""
         lab = self._lab
         handshakes = [lab.handshake() for _ in range(_MARKS)]
-        marks, stamps = [], []
+        marks, before, after = [], [], []
         for _ in range(_MARKS):
-            stamps.append(lab.stamp())
-            marks.append(self._timer.mark())
+            before.append(lab.stamp())
+            marks.append(self._timer.mark(followed=True))
+            after.append(lab.stamp())  # the device may have waited for the host between the two
             self._timer.when_reached(marks[-1], lambda _: None)
             lab.work(Load.SPIN, _WORK_S)
         lab.synchronize()
@@ -50,8 +51,9 @@ class TimeWatch:
         timed_s = self._timer.times_s(marks)
         assert timed_s is not None, "the device is idle"
         on_host = between(handshakes)
-        errors_s = [at_s - on_host(stamp_s) for at_s, stamp_s in zip(timed_s, lab.device_s(stamps), strict=True)]
-        self._looks.append((lab.now_s() - self._first_s, errors_s))
+        earliest_s, latest_s = ([on_host(at_s) for at_s in lab.device_s(stamps)] for stamps in (before, after))
+        errors_s = np.array(timed_s) - np.clip(timed_s, earliest_s, latest_s)
+        self._looks.append((lab.now_s() - self._first_s, errors_s.tolist()))
         self._handshakes += handshakes
 
     def outcome(self) -> Outcome:

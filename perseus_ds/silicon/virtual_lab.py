@@ -110,7 +110,9 @@ class VirtualLab:
         self._now_s = max(self._now_s, min(until_s, planned_s, seen_s))
         if seen_s <= min(self._now_s, planned_s):
             self._broken |= self._capturing and not self.follower_captures_locally
-            self._followed.popleft()[1]()
+            number, seen = self._followed.popleft()
+            self.wait_for(number)  # forecast until now
+            seen()
         elif planned_s <= self._now_s:
             heapq.heappop(self._agenda)[2]()
 

@@ -84,7 +84,7 @@ class MadeUpTimer:
     def __init__(self) -> None:
         self.now_s = 0.0
 
-    def mark(self) -> float:
+    def mark(self, followed: bool = False) -> float:
         return self.now_s
 
     def when_reached(self, mark: Any, callback: Callable[..., None], *arguments: Any) -> None:

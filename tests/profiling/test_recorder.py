@@ -54,6 +54,39 @@ def test_each_instruction_that_ends_is_told_by_its_index_and_waits_are_not() -> 
     assert ended == [0, 1, 0, 1]
 
 
+@pytest.mark.parametrize(
+    ("expected", "followed"),
+    [
+        (0, ["ends 0", "ends 1", "ends 2"]),
+        (2, ["begins 0", "begins 1", "ends 1", "ends 2"]),
+        (3, ["begins 0", "begins 1", "begins 2", "ends 2"]),
+    ],
+)
+def test_one_mark_of_an_instruction_is_followed_as_each_costs_the_device_some_time(
+    expected: int, followed: list[str]
+) -> None:
+    class Timer(HostTimer):
+        followed = 0
+
+        def mark(self, followed: bool = False) -> float:
+            self.followed += followed
+            return super().mark()
+
+    timer, told = Timer(), []
+    recorder = Recorder(
+        timer,
+        None,
+        lambda token, index, at_s: told.append(f"ends {index}"),
+        lambda token, index, at_s: told.append(f"begins {index}"),
+    )
+    recorder.iteration_begin(IterationClocks(1410), 0, tuple(range(expected)))
+    run(recorder, WAIT, FORWARD, BACKWARD, WAIT, FORWARD)
+    recorder.iteration_end()
+
+    assert told == followed
+    assert timer.followed == len(followed) + 1, "and the iteration's end"
+
+
 def test_an_evaluation_is_marked_and_an_iteration_left_by_an_exception_is_forgotten() -> None:
     recorder = Recorder(HostTimer())
     recorder.iteration_begin(IterationClocks(1410))

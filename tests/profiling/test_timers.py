@@ -216,7 +216,7 @@ def test_a_trainer_in_pure_python_holds_the_follower_up_for_a_moment_only(stream
     reached_s: list[float] = []
     first, second = CudaTimer(stream.event), CudaTimer(stream.event)
     for timer in (first, second):
-        timer.when_reached(timer.mark(), reached_s.append)
+        timer.when_reached(timer.mark(followed=True), reached_s.append)
         assert sys.getswitchinterval() <= 1e-4
     first.close()
     assert sys.getswitchinterval() <= 1e-4
@@ -232,7 +232,7 @@ def test_a_follower_that_comes_late_tells_when_the_device_was_there() -> None:
     first = timer.mark()
     assert timer.times_s([first]) == [10.0]
     At.device_s = 100.5
-    second = timer.mark()
+    second = timer.mark(followed=True)
     now_s = 10.52
     timer.when_reached(second, lambda number, at_s: told_s.append((number, at_s)), 7)
     timer.close()
@@ -257,6 +257,7 @@ def test_an_iteration_is_not_handed_out_before_its_last_callback_was_called(stre
 def test_who_follows_the_stream_lets_another_thread_capture_a_graph(stream: FakeStream, monkeypatch) -> None:
     """As CUDA has it: while any thread captures in its default mode, no thread in that mode may wait for an event."""
     modes: dict[int, int] = {}
+    kinds: list[dict[str, bool]] = []
 
     class Event(FakeEvent):
         def synchronize(self) -> None:
@@ -271,7 +272,7 @@ def test_who_follows_the_stream_lets_another_thread_capture_a_graph(stream: Fake
             modes[threading.get_ident()], mode._obj.value = mode._obj.value, modes.get(threading.get_ident(), 0)
 
     monkeypatch.setattr(ctypes, "CDLL", Driver)
-    monkeypatch.setattr(torch.cuda, "Event", lambda **_: Event(stream))
+    monkeypatch.setattr(torch.cuda, "Event", lambda **kind: kinds.append(kind) or Event(stream))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     followed = threading.Event()
@@ -279,3 +280,6 @@ def test_who_follows_the_stream_lets_another_thread_capture_a_graph(stream: Fake
     enqueue(recorder, stream, [(FORWARD, 0.01)])
     assert followed.wait(20.0)
     assert list(modes.values()) == [1], "the trainer's own thread stays as it is"
+    # A thread can sleep until the instruction's and the iteration's end; nobody waits for the begins.
+    assert [kind["blocking"] for kind in kinds] == [False, False, True, True]
+    assert all(kind["enable_timing"] for kind in kinds)
