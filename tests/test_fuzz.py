@@ -268,7 +268,7 @@ def test_what_an_earlier_run_left_is_resumed_from_or_measured_anew(tmp_path, ear
 @given(st.data())
 def test_a_stored_calibration_is_whole_or_set_aside_with_one_line(tmp_path, data):
     file = tmp_path / "calibration.json"
-    whole = calibration.Calibration(((1400, 0.01), (900, 0.02)), 0.1)
+    whole = calibration.Calibration((0.01, 0.02), 0.1, 0.1)
     file.write_text(json.dumps(damaged(data, whole._asdict())))
     told = []
     found = calibration._read(file, lambda code, line: told.append(line))

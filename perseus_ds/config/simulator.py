@@ -68,6 +68,9 @@ class SimulatorConfig(Section):
         le=10,
         description="The governor keeps the average over this window below the limit; 0: no governor.",
     )
+    power_limit_rise: float | None = Field(
+        default=None, ge=1, le=100, description="How much slower the governor raises the clock than it lowers it."
+    )
     switch_latency_s: float | None = Field(default=None, ge=0, description="From a clock request to the new clock.")
     switch_latency_spread: float | None = Field(
         default=None, ge=0, le=1, description="The latency is uniform within ± this share."
@@ -83,6 +86,12 @@ class SimulatorConfig(Section):
         default=None, ge=0, le=1, description="Stall of the GPU after each clock request."
     )
     query_s: float | None = Field(default=None, ge=0, le=1, description="Duration of each NVML call.")
+    readings_period_s: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Period at which the clock and power that NVML shows are renewed; 0: none.",
+    )
     counter_period_s: float | None = Field(default=None, gt=0, description="Update period of the energy counter.")
     sampling_duty: float | None = Field(
         default=None, gt=0, le=1.0, description="Fraction of the period in which power is sampled."

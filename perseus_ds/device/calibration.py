@@ -1,4 +1,8 @@
-"""Constants of a GPU model and its driver: time of a clock switch, period of the energy counter."""
+"""Constants of a GPU model and its driver: time of a clock switch, period of the energy counter, age of readings.
+
+Current drivers renew the clock that NVML shows every 100 ms: an H200's 580.159.04, RUSD in the open kernel modules.
+A reading tells when a clock came no better than that.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +29,8 @@ _PERIODS = 12
 _COUNTER_LIMIT_S = 2.0
 _READ_INTERVAL_S = 0.0005
 _LONGEST_S = 60.0
+_RENEWED_S, _NEAR = 0.05, 0.08  # shortest period of readings that matters; switches seen take multiples of it
+_BEFORE_RENEWAL = (0.04, 0.08, 0.12, 0.16, 0.22, 0.3, 0.4, 0.5, 0.7, 0.9)
 
 
 class Calibration(NamedTuple):
@@ -33,10 +39,12 @@ class Calibration(NamedTuple):
     Attributes:
         switch_latencies_s: From a request to the new SM clock read back, ascending; empty: not measured.
         counter_period_s: Median time between two changes of the energy counter; 0: not measured.
+        readings_period_s: How often the clock that the driver shows is renewed; 0: it is of now.
     """
 
     switch_latencies_s: tuple[float, ...] = ()
     counter_period_s: float = 0.0
+    readings_period_s: float = 0.0
 
     @property
     def switch_latency_s(self) -> float:
@@ -50,14 +58,15 @@ class Calibration(NamedTuple):
         Raises:
             KeyError, TypeError, ValueError: It is no calibration.
         """
-        found = cls(tuple(float(value) for value in data["switch_latencies_s"]), float(data["counter_period_s"]))
-        if not all(0.0 <= seconds <= _LONGEST_S for seconds in (*found.switch_latencies_s, found.counter_period_s)):
+        latencies_s = tuple(float(value) for value in data["switch_latencies_s"])
+        found = cls(latencies_s, float(data["counter_period_s"]), float(data["readings_period_s"]))
+        if not all(0.0 <= seconds <= _LONGEST_S for seconds in (*latencies_s, *found[1:])):
             raise ValueError("a time that cannot be")
         return found
 
 
 def calibrate(gpu: Gpu) -> Calibration:
-    """Measure the constants in about a second. Clocks change only if the backend sets any, and are reset afterwards.
+    """Measure the constants in one to four seconds. Clocks change only if the backend sets any, and are then reset.
 
     Args:
         gpu: The GPU; it need not be busy.
@@ -68,33 +77,60 @@ def calibrate(gpu: Gpu) -> Calibration:
     Raises:
         DriverError: The driver refuses.
     """
-    return Calibration(tuple(sorted(_switch_latencies_s(gpu))), _counter_period_s(gpu))
+    latencies_s, period_s = _switches(gpu) if gpu.sets_clocks else ([], 0.0)
+    return Calibration(tuple(sorted(latencies_s)), _counter_period_s(gpu), period_s)
 
 
-def _switch_latencies_s(gpu: Gpu) -> list[float]:
-    """Switch between clocks over the whole range."""
-    latencies: list[float] = []
-    if not gpu.sets_clocks:
-        return latencies
+def _switches(gpu: Gpu) -> tuple[list[float], float]:
+    """Switch between clocks over the whole range; return the latencies, and the period of readings if it matters."""
     clocks = gpu.supported_clocks_mhz
     spread = [clocks[trial * (len(clocks) - 1) // (_SWITCHES - 1)] for trial in range(_SWITCHES)]
     steps = [mhz for pair in zip(reversed(spread), spread, strict=True) for mhz in pair][:_SWITCHES]
     try:
-        for mhz in steps:
-            if is_reached(gpu, gpu.sm_clock_mhz(), mhz):
-                continue
-            begin_s = time.monotonic()
-            gpu.lock_clock(mhz)
-            while (waited_s := time.monotonic() - begin_s) < _PATIENCE_S:
-                if is_reached(gpu, gpu.sm_clock_mhz(), mhz):
-                    latencies.append(waited_s)
-                    break
-                time.sleep(_READ_INTERVAL_S)
-            else:  # a throttled GPU will not reach the others either
-                break
+        seen_s = _seen_after_s(gpu, steps, [0.0] * len(steps))
+        if period_s := _common_period_s(seen_s[1:]):
+            later_s = _seen_after_s(gpu, steps, [period_s * (1.0 - share) for share in _BEFORE_RENEWAL])
+            if not _common_period_s(later_s):  # else all clocks take equally long
+                return _within(later_s, period_s), period_s
+        return seen_s, 0.0
     finally:
         gpu.reset_clocks()
-    return latencies
+
+
+def _seen_after_s(gpu: Gpu, steps: Sequence[int], waits_s: Sequence[float]) -> list[float]:
+    """Ask for one clock after the other, each so long after the one before was seen, and return when it was seen."""
+    found: list[float] = []
+    for mhz, wait_s in zip(steps, waits_s, strict=True):
+        if is_reached(gpu, gpu.sm_clock_mhz(), mhz):
+            continue
+        time.sleep(wait_s)
+        begin_s = time.monotonic()
+        gpu.lock_clock(mhz)
+        while (waited_s := time.monotonic() - begin_s) < _PATIENCE_S:
+            if is_reached(gpu, gpu.sm_clock_mhz(), mhz):
+                found.append(waited_s)
+                break
+            time.sleep(_READ_INTERVAL_S)
+        else:  # a throttled GPU will not reach the others either
+            break
+    return found
+
+
+def _common_period_s(seen_s: Sequence[float]) -> float:
+    """Return the time that all are multiples of, as each request came just after a reading was renewed; 0: none."""
+    period_s = min(seen_s, default=0.0)
+    if period_s < _RENEWED_S or len(seen_s) < _SWITCHES // 2:
+        return 0.0
+    return 0.0 if any(abs(one_s / period_s - round(one_s / period_s)) > _NEAR for one_s in seen_s) else period_s
+
+
+def _within(seen_s: Sequence[float], period_s: float) -> list[float]:
+    """Return latencies: each clock came within a period before it was seen, and most came about equally fast."""
+    ranges_s = [(max(0.0, one_s - period_s), one_s) for one_s in seen_s]
+    bounds_s = sorted(bound_s for one in ranges_s for bound_s in one)
+    middles_s = [(low_s + high_s) / 2.0 for low_s, high_s in itertools.pairwise(bounds_s)]
+    usual_s = max(middles_s, key=lambda at_s: sum(low_s < at_s <= high_s for low_s, high_s in ranges_s), default=0.0)
+    return [min(max(usual_s, low_s), high_s) for low_s, high_s in ranges_s]
 
 
 def _counter_period_s(gpu: Gpu) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -93,6 +93,13 @@ class ClockStatistics:
         if not self._held:
             self.unheld_s[mhz].append(latency_s)
         self._typical_s[mhz] = usual_latency_s(latencies_s)
+
+    def learn(self, latencies_s: Mapping[int, Sequence[float]]) -> None:
+        """Take latencies that something else than readings of the clock has told, by clock in MHz."""
+        self._held = False
+        for mhz, some_s in latencies_s.items():
+            for one_s in some_s:
+                self._timed(mhz, one_s)
 
     def latency_s(self, mhz: int, otherwise_s: float) -> float:
         """Return the median time to a clock; the shorter one of two.

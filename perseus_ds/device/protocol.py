@@ -87,7 +87,8 @@ class Switch(NamedTuple):
         mhz: Requested clock.
         actual_mhz: Last clock read back; 0 without any.
         superseded: Older requests cancelled or replaced before they reached the driver.
-        certain: Whether the clock that was read back is this request's: another for the same clock may have brought it.
+        certain: Whether the clock that was read back is this request's: another for the same clock may have brought it,
+            or the reading is old.
     """
 
     requested_s: float

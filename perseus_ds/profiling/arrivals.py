@@ -18,7 +18,7 @@ import numpy as np
 from perseus_ds.profiling.spans import Change, Span
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
-__all__ = ["arrivals", "without_stalls"]
+__all__ = ["arrivals", "told_latencies_s", "without_stalls"]
 
 _CONTRAST = 0.02
 """Least difference of an instruction's times at two clocks, as a share, for its time to tell the border."""
@@ -75,6 +75,23 @@ def arrivals(
         if found:
             arrives_s = max(arrives_s, found[-1].arrives_s)
         found.append(replace(change, arrives_s=arrives_s))
+    return found
+
+
+def told_latencies_s(
+    spans: Sequence[Span], asked: Sequence[Change], points: Mapping[CurveKey, Sequence[ProfilePoint]]
+) -> dict[int, tuple[float, ...]]:
+    """Return the times from a request to a clock in MHz, of the changes that came while an instruction ran.
+
+    Args:
+        spans: See ``arrivals``.
+        asked: See there.
+        points: See there.
+    """
+    found: dict[int, tuple[float, ...]] = {}
+    for change, one in zip(asked, _told(spans, asked, _times_s(points)), strict=True):
+        if one.exact and one.least_s > change.asked_s:  # else the instruction was fast for another reason
+            found[change.mhz] = (*found.get(change.mhz, ()), one.least_s - change.asked_s)
     return found
 
 

@@ -23,14 +23,14 @@ from perseus_ds.profiling.achieved import (
     limited,
     sustained_clocks,
 )
-from perseus_ds.profiling.arrivals import arrivals, without_stalls
+from perseus_ds.profiling.arrivals import arrivals, told_latencies_s, without_stalls
 from perseus_ds.profiling.counter import CounterReader, Doubt, TooLittleSeen, counter_reader
 from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.powers import fit_powers
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
 from perseus_ds.profiling.sizes import microbatch_sizes
-from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations
+from perseus_ds.profiling.spans import Batch, Between, Change, Segment, Span, changes, segments, settled_durations
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
 from perseus_ds.profiling.visits import Settled, by_curve, undisturbed_s
@@ -58,6 +58,7 @@ class Attribution:
         request_stall_s: For how long the GPU stands still for each clock request; None: too few requests tell.
         sustained_mhz: The highest clock that can be held, of the curves that cannot hold the highest. Their first point
             is what the power limit makes of it.
+        latencies_s: Times from a request to a clock, by clock in MHz, as instructions' times tell them.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
@@ -71,6 +72,7 @@ class Attribution:
     verdict: Verdict = BELIEVED
     request_stall_s: float | None = None
     sustained_mhz: Mapping[CurveKey, int] = field(default_factory=dict)
+    latencies_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def blocking_power_w(self) -> float:
@@ -158,12 +160,11 @@ def attribute(
     achieved = at_achieved_clocks(asked, readings)
     sizes = microbatch_sizes(achieved)
     points, instances = instruction_times(settled_durations(held_alone(asked, achieved), sizes))
-    if sizes:
-        spans = [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
+    spans = _sized(spans, sizes)
     sustained = sustained_clocks(asked, achieved)
     at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(some) for key, some in at_highest.items()}
-    ran, limit = _ran(spans, changed, readings, points, sustained, tops)
+    ran, limit, latencies_s = _ran(spans, changed, readings, points, sustained, tops)
     try:
         if not points:
             raise TooLittleSeen
@@ -185,7 +186,15 @@ def attribute(
         powers.verdict,
         request_stall_s(spans, changed, points),
         {key: sustained[key] for key in tops},
+        latencies_s,
     ).with_power(powers.fit)
+
+
+def _sized(spans: Sequence[Span], sizes: Mapping[Batch, float]) -> Sequence[Span]:
+    """Return spans with the sizes of their micro-batches, if these differ."""
+    if not sizes:
+        return spans
+    return [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
 
 
 def _ran(
@@ -195,14 +204,15 @@ def _ran(
     points: Mapping[CurveKey, Sequence[ProfilePoint]],
     sustained: Mapping[CurveKey, int],
     tops: Mapping[CurveKey, ProfilePoint],
-) -> tuple[list[Span], Limited]:
-    """Return the work without waits for a late host, and what the GPU did."""
+) -> tuple[list[Span], Limited, dict[int, tuple[float, ...]]]:
+    """Return the work without waits for a late host, what the GPU did, and the latencies of clocks that this tells."""
     # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
     held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
     ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
     # But it tells well when a much lower clock came or went.
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
-    return ran, limited(segments(ran, arrivals(ran, changed, told)), readings, sustained)
+    did = segments(ran, arrivals(ran, changed, told))
+    return ran, limited(did, readings, sustained), told_latencies_s(ran, changed, told)
 
 
 def _above(

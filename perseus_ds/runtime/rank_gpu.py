@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -137,6 +138,15 @@ class RankGpu:
     def latency_s(self, mhz: int) -> float:
         """Return the time from a request to a clock, as seen on this GPU, else as calibrated."""
         return self._statistics.latency_s(mhz, self._keeper.info.calibration.switch_latency_s)
+
+    @property
+    def readings_are_old(self) -> bool:
+        """Whether a clock may have been there for long before the driver shows it: then readings tell no latency."""
+        return self._keeper.info.calibration.readings_period_s > 0.0
+
+    def learn_latencies(self, latencies_s: Mapping[int, Sequence[float]]) -> None:
+        """Take the times from a request to a clock, by clock in MHz, that instructions' times have told."""
+        self._statistics.learn(latencies_s)
 
     @property
     def switch_jitter_s(self) -> float:

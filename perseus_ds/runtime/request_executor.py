@@ -26,6 +26,7 @@ from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.runtime.measurement import KEPT_ITERATIONS, curve_key
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.runtime.profiler import Profiler
+from perseus_ds.runtime.rank_gpu import RankGpu
 from perseus_ds.worker_process import WorkerProcess, call_here
 
 __all__ = ["RequestExecutor"]
@@ -79,8 +80,8 @@ class RequestExecutor:
             case SolveProfile(version, baseline):
                 assert self.profiler is not None, "profiling comes before solving"
                 gpu = self._meter.gpu
-                report = partial(_report, self.profiler, baseline, gpu.switch_jitter_s, gpu.unheld_latencies_s)
-                ask(version, Coordinator.solve, report)
+                read = None if gpu.readings_are_old else (gpu.switch_jitter_s, gpu.unheld_latencies_s)
+                ask(version, Coordinator.solve, partial(_report, self.profiler, baseline, gpu, read))
             case ResumePlans(version):
                 ask(version, lambda coordinator, _: coordinator.resume())
             case SolveStragglers(version, missing):
@@ -129,7 +130,18 @@ class RequestExecutor:
 
 
 def _report(
-    profiler: Profiler, baseline: range, switch_jitter_s: float, latencies_s: Mapping[int, Sequence[float]]
+    profiler: Profiler, baseline: range, gpu: RankGpu, read: tuple[float, Mapping[int, Sequence[float]]] | None
 ) -> StageReport:
-    """Return the profile and the baseline, the jitter of the clocks, and their latencies."""
-    return replace(profiler.report(baseline), switch_jitter_s=switch_jitter_s, latencies_s=latencies_s)
+    """Return the profile and the baseline, the jitter of the clocks, and their latencies.
+
+    Args:
+        profiler: Has the profile.
+        baseline: Iterations at the default clocks.
+        gpu: Learns latencies where its readings tell none.
+        read: Jitter and latencies that its readings have told; None: they are too old for that.
+    """
+    report = profiler.report(baseline)
+    if read is None:
+        gpu.learn_latencies(report.attribution.latencies_s)
+        read = gpu.switch_jitter_s, gpu.unheld_latencies_s
+    return replace(report, switch_jitter_s=read[0], latencies_s=read[1])

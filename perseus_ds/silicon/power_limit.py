@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections import deque
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from perseus_ds.config import StragglerConfig
 from perseus_ds.coordination.straggler import DriftWatch, StragglerTracker
 from perseus_ds.silicon.lab import Event, Host, Lab, Load
-from perseus_ds.silicon.outcome import Limit, Outcome, judged
+from perseus_ds.silicon.outcome import Limit, Outcome, judged, percentile
 from perseus_ds.silicon.powers import Rows, power_w
 
 __all__ = ["Minute", "judge", "measure", "power_limit"]
@@ -90,6 +91,7 @@ def judge(found: Minute) -> Outcome:
         "sustained_w": power_w(found.rows, late[0][0], late[-1][0]),
         "reasons": f"{reasons:#x}",
         "governor_ms": _governor_s(found.bursts, sustained_mhz) * 1e3,
+        "clock_renewed_ms": _renewed_s(found.rows) * 1e3,
         "first_pieces_faster_by": 1.0 - min(found.pieces_s) / baseline_s,
         "slowest_piece": max(found.pieces_s[_SETTLES:]) / baseline_s,
     }
@@ -99,6 +101,12 @@ def judge(found: Minute) -> Outcome:
         Limit(straggles == 0, f"a straggler was declared {straggles} times"),
         Limit(drifts == 0, f"a drift was declared {drifts} times"),
     )
+
+
+def _renewed_s(rows: Rows) -> float:
+    """Return the time between two changes of the clock shown, of which one in ten is shorter."""
+    changed_s = [at_s for (_, before), (at_s, values) in itertools.pairwise(rows) if values[1] != before[1]]
+    return percentile([later_s - at_s for at_s, later_s in itertools.pairwise(changed_s)], 10)
 
 
 def _governor_s(bursts: Sequence[Rows], sustained_mhz: float) -> float:

@@ -26,7 +26,7 @@ class VirtualRankGpu:
     """See ``RankGpu``; it observes, so it takes no clock."""
 
     readings: tuple[tuple[float, int], ...] = ()
-    has_keeper, sets_clocks = True, False
+    has_keeper, sets_clocks, readings_are_old = True, False, False
     throttled_s, held_mhz, capped_mhz, switch_jitter_s = 0.0, 0, 0, 0.0
     unheld_latencies_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
 

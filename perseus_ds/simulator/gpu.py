@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.simulator.nature import CONSTANTS, GpuSpec
-from perseus_ds.simulator.physics import draw, effective_clock, finish_time_s, request_clock, start
+from perseus_ds.simulator.physics import finish_time_s, request_clock, shown, start
 from perseus_ds.simulator.state import MAX_CLOCKS, MAX_CURVES, GpuDynamic, GpuState, create_state
 from perseus_ds.simulator.stream import Card, Moment, spec_of
 
@@ -28,7 +28,6 @@ _FAULT_CODES: dict[str, tuple[int, int]] = {  # NVML return code (nvml.h), what 
     "unknown": (999, SETTING),
 }
 _KINDS = tuple(Kind)
-POWER_CAP, THERMAL_SLOWDOWN = 0x4, 0x40
 
 
 def create_gpu(path: Path, spec: GpuSpec, index: int = 0) -> bool:
@@ -178,21 +177,20 @@ class VirtualGpu:
             return int((gpu.counter_j - gpu.counter_offset_j) * 1000.0)
 
     def power_w(self) -> float:
-        """Return the current power, in W."""
-        with self._current() as gpu:
-            return draw(gpu, self.spec, self.card.curves)[0]
+        """Return the power that NVML shows, in W."""
+        return self._shown()[0]
 
     def sm_clock_mhz(self) -> int:
-        """Return the current SM clock, lower than the requested one when throttled."""
-        with self._current() as gpu:
-            allowed_mhz = self.clocks_mhz[effective_clock(gpu)] / gpu.slowdown
-        return self.clocks_mhz[self._index(allowed_mhz)]
+        """Return the SM clock that NVML shows, lower than the requested one when throttled."""
+        return self._shown()[1]
 
     def throttle_reasons(self) -> int:
         """Return NVML's clock event reasons: the causes of a clock below the requested one."""
+        return self._shown()[2]
+
+    def _shown(self) -> tuple[float, int, int]:
         with self._current() as gpu:
-            thermal = gpu.slowdown > 1.0 or gpu.thermal_ceiling > gpu.clock
-            return THERMAL_SLOWDOWN * thermal | POWER_CAP * (gpu.ceiling > gpu.clock)
+            return shown(gpu, self.spec, self.card.curves)
 
     def is_locked(self) -> bool:
         """Return whether any process has locked the clocks."""

@@ -21,6 +21,7 @@ class Nature:
         waiting_slope_w: Drop of that power down to the lowest clock; linear between.
         power_limit_w: As NVML reports it.
         power_limit_window_s: The governor keeps the average over this window below the limit; 0: no governor.
+        power_limit_rise: So many times slower than it lowers the clock the governor raises it again.
         switch_latency_s: From a clock request to the new clock.
         switch_latency_spread: The latency is uniform within ± this share.
         switch_latency_by_clock: The latency grows by up to this share, by a fixed draw for each target clock.
@@ -28,6 +29,7 @@ class Nature:
         switch_tail_s: Their mean additional time, exponentially distributed.
         request_stall_s: Stall of the stream after each clock request.
         query_s: Duration of each NVML call on a GPU.
+        readings_period_s: Clock, power and throttle reasons that NVML shows are renewed this often; 0: they are of now.
         counter_period_s: Update period of the energy counter.
         sampling_duty: Share of the period in which power is sampled.
         counter_window_s: Window of the power average that the counter integrates.
@@ -41,6 +43,7 @@ class Nature:
     waiting_slope_w: float = 0.0
     power_limit_w: float = 400.0
     power_limit_window_s: float = 0.0
+    power_limit_rise: float = 1.0
     switch_latency_s: float = 0.010
     switch_latency_spread: float = 0.0
     switch_latency_by_clock: float = 0.0
@@ -48,6 +51,7 @@ class Nature:
     switch_tail_s: float = 0.0
     request_stall_s: float = 0.0
     query_s: float = 0.0
+    readings_period_s: float = 0.0
     counter_period_s: float = 0.050
     sampling_duty: float = 1.0
     counter_window_s: float = 0.0

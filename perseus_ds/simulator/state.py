@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 7
+LAYOUT_VERSION = 8
 MAX_CLOCKS = 256
 MAX_CURVES = 512
 MAX_PENDING = 16
@@ -157,6 +157,10 @@ class GpuDynamic(Structure):
         ("counter_j", c_double),  # what the counter shows, before the offset
         ("counter_offset_j", c_double),
         ("frozen_j", c_double),
+        ("renewed_s", c_double),  # next renewal of what NVML shows, besides the counter
+        ("shown_w", c_double),
+        ("shown_mhz", c_int32),
+        ("shown_reasons", c_int32),
         ("requests", c_uint64),
         ("resets", c_uint64),
         ("fault_code", c_int32),  # NVML return code; 0: none

@@ -80,6 +80,18 @@ def test_a_clock_that_another_request_may_have_brought_counts_as_reached_and_tel
     assert (statistics.reached, dict(statistics.latencies_s)) == (1, {})
 
 
+def test_latencies_that_instructions_told_count_like_those_read():
+    statistics = ClockStatistics()
+    statistics.learn({900: (0.02, 0.01, 0.03), 1200: (0.05,)})
+    assert statistics.latency_s(900, 1.0) == 0.02
+    assert statistics.latency_s(1200, 1.0) == 0.05
+    assert {mhz: tuple(some_s) for mhz, some_s in statistics.unheld_s.items()} == {
+        900: (0.02, 0.01, 0.03),
+        1200: (0.05,),
+    }
+    assert statistics.to_json()["latency_by_clock"]["900"][0] == 3
+
+
 def test_jitter_is_what_is_left_once_every_clock_has_its_own_latency():
     statistics, chance = ClockStatistics(), random.Random(7)
     assert statistics.jitter_s(otherwise_s=0.001) == 0.001

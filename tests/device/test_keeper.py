@@ -89,7 +89,7 @@ def test_it_greets_serves_and_gives_the_clocks_back(gpu, pipe):
         "power_limit_w": 400.0,
         "modes": "ECC on",
         "sets_clocks": True,
-        "calibration": {"switch_latencies_s": [], "counter_period_s": 0.0},
+        "calibration": {"switch_latencies_s": [], "counter_period_s": 0.0, "readings_period_s": 0.0},
     }
 
 

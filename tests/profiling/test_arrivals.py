@@ -3,7 +3,7 @@
 import pytest
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.arrivals import arrivals, without_stalls
+from perseus_ds.profiling.arrivals import arrivals, told_latencies_s, without_stalls
 from perseus_ds.profiling.spans import Change, Span, changes
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
@@ -46,6 +46,22 @@ def test_a_clock_that_came_in_a_wait_came_as_it_mostly_does_and_not_after_the_wa
 
     assert found[0] == pytest.approx(1.2)
     assert found[-1] == pytest.approx(10.1), "0.2 s were usual, but the instruction ran at the new clock at once"
+
+
+def test_instructions_under_which_clocks_came_tell_the_latencies_and_waits_none() -> None:
+    told = work((1.0, 1400), (1.8, 700), (2.0, 700), (1.3, 1400), (1.0, 1400))
+    waits = [*work((1.0, 1400), begin_s=9.0), *work((2.0, 700), begin_s=10.1)]
+    spans = [*told, *waits]
+
+    found = told_latencies_s(spans, changes(spans, 0.0), POINTS)
+
+    assert found == {700: (pytest.approx(0.2),), 1400: (pytest.approx(0.6),)}
+
+
+def test_an_instruction_that_seems_to_have_had_its_clock_before_the_request_tells_no_latency() -> None:
+    began_before = [Span(0.0, 1.0, FORWARD, 1400), Span(0.9, 2.4, FORWARD, 700)]
+
+    assert told_latencies_s(began_before, [Change(-1.0, -1.0, 1400), Change(1.6, 1.6, 700)], POINTS) == {}
 
 
 def test_a_clock_that_had_not_come_when_the_next_was_asked_for_never_came() -> None:

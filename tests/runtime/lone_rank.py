@@ -42,7 +42,7 @@ class LoneBus:
 class LoneGpu:
     """A GPU that takes any clock."""
 
-    switch_jitter_s, counter_period_s, has_keeper = 0.0, 0.1, True
+    switch_jitter_s, counter_period_s, has_keeper, readings_are_old = 0.0, 0.1, True, False
     unheld_latencies_s = {1200: (0.01,)}  # noqa: RUF012
     timer, clocks_mhz, max_mhz, throttled_s = HostTimer(), CLOCKS_MHZ, CLOCKS_MHZ[0], 0.0
     default_clocks = IterationClocks(CLOCKS_MHZ[0], locked=False)

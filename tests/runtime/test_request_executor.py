@@ -1,5 +1,7 @@
 """Requests carried out: each becomes the right question to the coordinator, with what this rank has to hand in."""
 
+from types import SimpleNamespace
+
 import pytest
 from lone_rank import CLOCKS_MHZ, LoneRank
 
@@ -11,6 +13,7 @@ from perseus_ds.coordination.requests import (
     SolveProfile,
     SolveStragglers,
 )
+from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace
@@ -68,9 +71,22 @@ def test_a_profile_is_handed_in_by_who_has_swept(rank):
     rank.executor.execute(BeginProfiling(least_iteration_s=0.01, baseline=range(3, 11)), 12)
     rank.executor.execute(SolveProfile(1, baseline=range(24, 28)), 30)
     (report,) = rank.executor.channel.handed_in
-    assert report.args == (rank.executor.profiler, range(24, 28), rank.meter.gpu.switch_jitter_s, {1200: (0.01,)})
+    read = rank.meter.gpu.switch_jitter_s, {1200: (0.01,)}
+    assert report.args == (rank.executor.profiler, range(24, 28), rank.meter.gpu, read)
     assert rank.executor.channel.done == [("solve", ["what the ranks have handed in"])]
     assert set(rank.executor.profiler.next_clocks().planned_mhz) <= set(CLOCKS_MHZ)
+
+
+def test_where_readings_are_old_a_rank_hands_in_the_latencies_that_its_instructions_tell(rank, monkeypatch):
+    gpu, topology, trace = rank.meter.gpu, rank.meter.topology, object()
+    found = StageReport(topology, trace, SimpleNamespace(latencies_s={900: (0.02,)}))
+    monkeypatch.setattr(gpu, "readings_are_old", True)
+    monkeypatch.setattr(
+        gpu, "learn_latencies", lambda told_s: setattr(gpu, "unheld_latencies_s", told_s), raising=False
+    )
+    rank.executor.profiler = SimpleNamespace(report=lambda baseline: found)
+    rank.executor.execute(SolveProfile(1, baseline=range(24, 28)), 30)
+    assert rank.executor.channel.handed_in[0]().latencies_s == {900: (0.02,)}
 
 
 def test_the_sweep_is_made_from_the_baseline_and_from_what_all_ranks_agree_on(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ def test_the_limit_looks_like_no_straggler_and_no_drift(minute):
     assert outcome.figures["reasons"] == "0x4"
     assert outcome.figures["sustained_mhz"] < outcome.figures["highest_mhz"] == 1980.0
     assert 100.0 < outcome.figures["governor_ms"] < 3000.0
+    assert outcome.figures["clock_renewed_ms"] == pytest.approx(100.0, abs=15.0)  # NVML's readings are no fresher
 
 
 @pytest.mark.parametrize(("pieces", "why"), [(4, "a straggler was declared"), (60, "a drift was declared")])

@@ -128,6 +128,34 @@ def test_the_governor_leaves_the_clock_until_the_average_meets_the_limit(make_gp
     assert gpu.throttle_reasons() == 0x4
 
 
+def test_after_the_load_the_governor_raises_the_clock_more_slowly_where_it_is_told_to(make_gpu):
+    risen_mhz = []
+    four_s = {key: [ProfilePoint(p.frequency_mhz, 4.0, p.energy_j / 25.0) for p in HEAVY[key]] for key in HEAVY}
+    for rise in (1.0, 3.0):
+        gpu, clock = make_gpu(replace(LIMITED, power_limit_rise=rise), four_s)
+        gpu.begin_work(CurveKey(0, Kind.FORWARD))
+        clock.pass_s(3.999)
+        held_mhz = gpu.sm_clock_mhz()
+        clock.pass_s(0.2)
+        risen_mhz.append(gpu.sm_clock_mhz() - held_mhz)
+    assert risen_mhz[0] > 2.0 * risen_mhz[1] > 0.0
+
+
+def test_what_nvml_shows_is_renewed_once_a_period(make_gpu):
+    """Two clocks come, and NVML shows the latter at its next renewal. The energy counter has a period of its own."""
+    gpu, clock = make_gpu(replace(SPEC, readings_period_s=0.1))
+    shown: list[tuple[float, int]] = []
+    gpu.lock_clock(SLOW)
+    for _ in range(60):
+        clock.pass_s(0.005)
+        if not shown or shown[-1][1] != gpu.sm_clock_mhz():
+            shown.append((clock(), gpu.sm_clock_mhz()))
+            if len(shown) == 2:
+                gpu.lock_clock(FAST)
+    assert [mhz for _, mhz in shown] == [FAST, SLOW, FAST]
+    assert shown[2][0] - shown[1][0] == pytest.approx(0.1, abs=0.006), "asked for just after a renewal"
+
+
 def test_the_governor_settles_where_the_power_is_the_limit_and_recovers(make_gpu):
     gpu, clock = make_gpu(LIMITED, HEAVY)
     gpu.begin_work(CurveKey(0, Kind.FORWARD))
