@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
+from perseus_ds.device.counter_rhythm import CounterRhythm
 from perseus_ds.device.driver import DriverError, Gpu, is_reached
 from perseus_ds.device.foreign import ForeignClocks
 from perseus_ds.device.protocol import RESET, Sample, Switch
@@ -54,6 +55,7 @@ class Watcher:
         self._shown_mhz = 0
         self._quickest_s: dict[int, float] = {}  # by clock: no request has brought it sooner
         self._last: _Reading | None = None
+        self._rhythm = CounterRhythm()
         self._moved_s = self._looked_s = 0.0
         self._restarted_at_j = 0.0
         self._foreign = ForeignClocks(gpu, calibration.switch_latency_s)
@@ -97,8 +99,10 @@ class Watcher:
                 self._send_queue.flush()
 
     def _read_counter(self) -> None:
-        """Check whether the energy counter has moved."""
+        """Check whether the energy counter has moved, unless it is too early for that."""
         begin_s = time.monotonic()
+        if begin_s < self._rhythm.quiet_until_s:
+            return
         energy_j = self._gpu.energy_j()
         now_s = time.monotonic()
         last, self._last = self._last, _Reading(energy_j, begin_s)
@@ -111,6 +115,7 @@ class Watcher:
         if energy_j < last.energy_j:
             self.tell("counter-restarted", lost_j=last.energy_j - energy_j)
             self._restarted_at_j += last.energy_j
+        self._rhythm.moved(last.begin_s, now_s)
         # It moves once per period: between rare readings, the latest move is a recent one.
         gap_s = now_s - last.begin_s
         doubt_s = min(gap_s, self._calibration.counter_period_s or gap_s) / 2.0
@@ -144,7 +149,8 @@ class Watcher:
             # It came between the last look and this one.
             before_s = max(looked_s, seen.applied_s)
             reached_s = (before_s + now_s) / 2.0
-            certain = self._is_certain(seen, reached_s, expected)
+            late = self._calibration.readings_period_s > 0.0
+            certain = not late and self._is_certain(seen, reached_s, expected)
             if certain:
                 latency_s = reached_s - seen.applied_s
                 self._quickest_s[seen.mhz] = min(self._quickest_s.get(seen.mhz, latency_s), latency_s)

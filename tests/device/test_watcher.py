@@ -90,6 +90,21 @@ def test_between_rare_looks_the_latest_move_lies_within_the_last_period(monkeypa
     assert (sample.time_s, sample.uncertainty_s) == (pytest.approx(gpu.now_s - 1.0 - 0.05), pytest.approx(0.05))
 
 
+def test_a_counter_that_moves_regularly_is_read_when_it_is_about_to_move(monkeypatch):
+    gpu, reads_s = Watched(Calibration((), counter_period_s=0.1), monkeypatch), []
+    gpu.watcher.poll_s = 0.005
+
+    def read() -> float:
+        reads_s.append(gpu.now_s)
+        gpu.counter_j = gpu.now_s // 0.1
+        return Watched.energy_j(gpu)
+
+    monkeypatch.setattr(gpu, "energy_j", read)
+    samples = gpu.look(round(3.0 / 0.005))
+    assert sum(at_s > 101.0 for at_s in reads_s) < 4 * len([one for one in samples if one.time_s > 101.0])
+    assert max(one.uncertainty_s for one in samples) < 0.005
+
+
 def test_a_counter_that_went_back_goes_on_from_where_it_was(gpu):
     def moves(number):
         gpu.counter_j = (10.0, 12.0, 3.0, 4.0, 1.0)[number]
@@ -134,6 +149,18 @@ def test_a_clock_is_seen_when_it_is_read_back_once(gpu):
 
     (seen,) = gpu.look(8, reaches)
     assert seen == Switch(99.0, 100.0, pytest.approx(100.042), 900, 900, 2)
+
+
+def test_an_old_reading_tells_that_a_clock_came_and_not_when(monkeypatch):
+    gpu = Watched(Calibration((0.02,), 0.1, readings_period_s=0.1), monkeypatch)
+    gpu.watcher.expect(Switch(99.0, 100.0, math.nan, 900, 0, 0))
+
+    def reaches(number):
+        gpu.actual_mhz = 900 if number >= 3 else 1410
+
+    (seen,) = gpu.look(8, reaches)
+    assert (seen.actual_mhz, seen.certain) == (900, False)
+    assert seen.reached_s > 100.0
 
 
 @pytest.mark.parametrize(("latency_s", "limit_s"), [(0.01, 0.5), (0.2, 1.0)])
