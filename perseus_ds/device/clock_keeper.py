@@ -109,7 +109,7 @@ class ClockKeeper:
             cuda_index: CUDA's index of the rank's device.
             uuid: The device's UUID, if CUDA knows it.
             device: Interface that sets the clocks, intervals, and the site's rules.
-            calibrate: Whether to measure switch latency and counter period, for one to three seconds.
+            calibrate: Whether to measure switch latency and counter period, for one to five seconds.
             cache_dir: Directory of the calibrations; None: no cache.
 
         Returns:
