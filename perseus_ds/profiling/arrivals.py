@@ -22,8 +22,6 @@ __all__ = ["arrivals", "told_latencies_s", "without_stalls"]
 
 _CONTRAST = 0.02
 """Least difference of an instruction's times at two clocks, as a share, for its time to tell the border."""
-_TELLS_LATENCY = 0.1
-"""The same for its time to tell a latency: at less, half a per cent of noise makes milliseconds."""
 _STALLED = 1.05
 """An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
 _ALL_NEW, _ALL_OLD = 0.03, 0.97
@@ -38,7 +36,6 @@ class _Told:
     least_s: float
     most_s: float
     missed: bool = False  # the next request was first
-    contrast: float = 0.0  # of the instruction that tells exactly
 
     @property
     def exact(self) -> bool:
@@ -93,8 +90,7 @@ def told_latencies_s(
     """
     found: dict[int, tuple[float, ...]] = {}
     for change, one in zip(asked, _told(spans, asked, _times_s(points)), strict=True):
-        # One there before its request: the instruction was fast for another reason.
-        if one.exact and one.contrast >= _TELLS_LATENCY and one.least_s > change.asked_s:
+        if one.exact and one.least_s > change.asked_s:  # else the instruction was fast for another reason
             found[change.mhz] = (*found.get(change.mhz, ()), one.least_s - change.asked_s)
     return found
 
@@ -173,6 +169,6 @@ def _of_one(after: Iterable[Span], change: Change, before_mhz: int, until_s: flo
             return _Told(least_s, max(least_s, span.begin_s))
         if share < _ALL_OLD:
             arrival_s = max(least_s, span.begin_s + share * old_s)
-            return _Told(arrival_s, arrival_s, contrast=abs(old_s / new_s - 1.0))
+            return _Told(arrival_s, arrival_s)
         least_s = span.end_s
     return _Told(least_s, inf)
