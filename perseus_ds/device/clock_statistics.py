@@ -20,6 +20,7 @@ __all__ = ["ClockStatistics", "capped_clock_mhz", "held_clock_mhz"]
 _KEPT = 100  # latencies per clock
 _ENOUGH = 3
 _SAME_WITHIN = 0.05
+_BELIEVED = 4.0  # times the median of all clocks; a GH200's take up to three times as long
 _MEDIAN_TO_DEVIATION = 1.4826  # of a normal distribution
 
 
@@ -95,11 +96,17 @@ class ClockStatistics:
         self._typical_s[mhz] = usual_latency_s(latencies_s)
 
     def learn(self, latencies_s: Mapping[int, Sequence[float]]) -> None:
-        """Take latencies that something else than readings of the clock has told, by clock in MHz."""
+        """Take latencies that something else than readings of the clock has told, by clock in MHz.
+
+        Those far beyond all others are left out: a clock asked for too early is worse than one that is late.
+        """
         self._held = False
+        everything = [one_s for some_s in latencies_s.values() for one_s in some_s]
+        most_s = _BELIEVED * statistics.median(everything) if everything else 0.0
         for mhz, some_s in latencies_s.items():
             for one_s in some_s:
-                self._timed(mhz, one_s)
+                if one_s <= most_s:
+                    self._timed(mhz, one_s)
 
     def latency_s(self, mhz: int, otherwise_s: float) -> float:
         """Return the median time to a clock; the shorter one of two.
