@@ -38,6 +38,7 @@ from perseus_ds.frontier.waiting import with_waiting
 from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
+from perseus_ds.profiling.latencies import latency_spread
 from perseus_ds.profiling.table import CurveKey, Profile
 from perseus_ds.rundir import RunDirectory
 from perseus_ds.worker_process import Call, call_here
@@ -105,7 +106,8 @@ class Coordinator:
         ranks = (one.baseline_energies_j for one in reports)
         self._baseline_energies_j = pipeline_energies_j([*ranks], len(self._group_of))
         self._counter_lag_s = max(report.counter_lag_s for report in reports)
-        self._jitter_s = median(report.switch_jitter_s for report in reports)
+        if spread := latency_spread(report.latencies_s for report in reports):
+            self._jitter_s = spread.jitter_s
         traces = group_traces([(report.topology, report.trace) for report in reports], self._group_of)
         return self._first(group_profiles(reports, self._group_of, self._knowledge), traces)
 
@@ -286,6 +288,7 @@ def _group(problem: Problem, base: PlanSet, slow: Mapping[StageSlowdowns, PlanSe
         uniform_caps=tuple((plan.time_s, plan.energy_j) for plan in uniform_caps(problem)),
         microbatch_spread=problem.uneven.spread if problem.uneven is not None else 0.0,
         limited=problem.profile.limited,
+        switch_latency_s=problem.profile.switch_latency_s,
     )
 
 

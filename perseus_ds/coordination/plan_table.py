@@ -65,6 +65,7 @@ class PipelineGroup:
         microbatch_spread: By how much an instruction's time differs from micro-batch to micro-batch, relative standard
             deviation; 0: they are alike.
         limited: Curves that run at the power limit at their highest clock.
+        switch_latency_s: Usual time from a request to each clock in MHz, where it is known.
     """
 
     dag: PipelineDag
@@ -78,6 +79,7 @@ class PipelineGroup:
     uniform_caps: tuple[tuple[float, float], ...] = ()
     microbatch_spread: float = 0.0
     limited: frozenset[CurveKey] = frozenset()
+    switch_latency_s: Mapping[int, float] = field(default_factory=dict)
 
     def plan_set(self, condition: StageSlowdowns) -> PlanSet:
         """Return the frontier for a condition: its straggler plans if there are any, else the base."""

@@ -10,7 +10,7 @@ from perseus_ds.coordination.resume import ResumeData
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution
-from perseus_ds.profiling.latencies import switch_tail, usual_latencies_s
+from perseus_ds.profiling.latencies import Bounds, latency_spread, usual_latencies_s
 from perseus_ds.profiling.merge import merge_profiles
 from perseus_ds.profiling.table import Profile
 
@@ -27,8 +27,7 @@ class StageReport:
         attribution: Its profile.
         baseline_energies_j: Its energy in each iteration of the baseline; see ``whole_energies_j``.
         counter_lag_s: How long its energy counter takes to show a change of the power.
-        switch_jitter_s: Standard deviation of its clocks' arrivals.
-        latencies_s: Times from a request to a clock, by clock in MHz, while no limit held the GPU.
+        latencies_s: Latencies by clock in MHz, while no limit held the GPU.
     """
 
     topology: Topology
@@ -36,8 +35,7 @@ class StageReport:
     attribution: Attribution
     baseline_energies_j: Mapping[int, float] = field(default_factory=dict)
     counter_lag_s: float = 0.0
-    switch_jitter_s: float = 0.0
-    latencies_s: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    latencies_s: Mapping[int, Sequence[Bounds]] = field(default_factory=dict)
 
 
 def group_profiles(
@@ -63,9 +61,9 @@ def group_profiles(
             [(report.topology.pipeline, report.attribution) for report in mine], "live profile"
         )
         latencies_s = [report.latencies_s for report in mine]
-        share, tail_s = switch_tail(latencies_s)
-        usual_s = usual_latencies_s(latencies_s)
-        profile = replace(profile, switch_tail_share=share, switch_tail_s=tail_s, switch_latency_s=usual_s)
+        profile = replace(profile, switch_latency_s=usual_latencies_s(latencies_s))
+        if spread := latency_spread(latencies_s):
+            profile = replace(profile, switch_tail_share=spread.tail_share, switch_tail_s=spread.tail_s)
         if known.profile is not None:
             profile, blocking_power_w = known.profile, known.blocking_power_w or blocking_power_w
         found.append((profile, blocking_power_w))

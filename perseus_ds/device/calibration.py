@@ -51,6 +51,12 @@ class Calibration(NamedTuple):
         """Median switch latency in s; 0 when not measured."""
         return statistics.median(self.switch_latencies_s) if self.switch_latencies_s else 0.0
 
+    @property
+    def longest_switch_s(self) -> float:
+        """Switch latency in s that one clock in ten exceeds, as far longer ones happen; 0 when not measured."""
+        latencies_s = self.switch_latencies_s
+        return latencies_s[-1 - len(latencies_s) // 10] if latencies_s else 0.0
+
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Calibration:
         """Rebuild a calibration from ``_asdict``.
@@ -125,12 +131,15 @@ def _common_period_s(seen_s: Sequence[float]) -> float:
 
 
 def _within(seen_s: Sequence[float], period_s: float) -> list[float]:
-    """Return latencies: each clock came within a period before it was seen, and most came about equally fast."""
+    """Return latencies: each clock came within a period before it was seen, and most came about equally fast.
+
+    Of one that did not, the middle of that period counts.
+    """
     ranges_s = [(max(0.0, one_s - period_s), one_s) for one_s in seen_s]
     bounds_s = sorted(bound_s for one in ranges_s for bound_s in one)
     middles_s = [(low_s + high_s) / 2.0 for low_s, high_s in itertools.pairwise(bounds_s)]
     usual_s = max(middles_s, key=lambda at_s: sum(low_s < at_s <= high_s for low_s, high_s in ranges_s), default=0.0)
-    return [min(max(usual_s, low_s), high_s) for low_s, high_s in ranges_s]
+    return [usual_s if low_s < usual_s <= high_s else (low_s + high_s) / 2.0 for low_s, high_s in ranges_s]
 
 
 def _counter_period_s(gpu: Gpu) -> float:

@@ -13,18 +13,16 @@ from typing import Any
 from perseus_ds.device.clock_keeper import KeeperUpdate
 from perseus_ds.device.driver import Throttle
 from perseus_ds.device.protocol import Sample
-from perseus_ds.profiling.latencies import usual_latency_s
+from perseus_ds.profiling.latencies import Bounds, usual_latencies_s, usual_latency_s
 
 __all__ = ["ClockStatistics", "capped_clock_mhz", "held_clock_mhz"]
 
 _KEPT = 100  # latencies per clock
-_ENOUGH = 3
 _SAME_WITHIN = 0.05
-_BELIEVED = 4.0  # times the median of all clocks; a GH200's take up to three times as long
-_MEDIAN_TO_DEVIATION = 1.4826  # of a normal distribution
+_TRUSTED = 4  # requests that the usual latency counts for which all ranks have told
 
 
-def _latest() -> defaultdict[int, deque[float]]:
+def _latest() -> defaultdict[int, deque[Bounds]]:
     return defaultdict(lambda: deque(maxlen=_KEPT))
 
 
@@ -41,7 +39,7 @@ class ClockStatistics:
         throttled_samples: Those with a throttling GPU.
         throttled_s: Time before samples throttled by more than the power limit, each since the previous sample.
         throttle_reasons: Every reason seen, as bits of ``Throttle``.
-        latencies_s: By target clock in MHz, seconds from an accepted switch to that clock read back; the latest ones.
+        latencies_s: By target clock in MHz, least and most seconds from an accepted switch to that clock; the latest.
         unheld_s: The same without those of switches while a limit held the GPU.
         times_switches: Whether readings are frequent enough to tell a latency.
     """
@@ -54,10 +52,11 @@ class ClockStatistics:
     throttled_samples: int = 0
     throttled_s: float = 0.0
     throttle_reasons: int = 0
-    latencies_s: defaultdict[int, deque[float]] = field(default_factory=_latest)
-    unheld_s: defaultdict[int, deque[float]] = field(default_factory=_latest)
-    _typical_s: dict[int, float] = field(default_factory=dict)
+    latencies_s: defaultdict[int, deque[Bounds]] = field(default_factory=_latest)
+    unheld_s: defaultdict[int, deque[Bounds]] = field(default_factory=_latest)
     times_switches: bool = True
+    _usual_s: dict[int, float] = field(default_factory=dict)
+    _of_all_s: Mapping[int, float] = field(default_factory=dict)
     _held: bool = False
     _unseen: bool = False
     _sampled_s: float = math.inf
@@ -71,9 +70,10 @@ class ClockStatistics:
             self.superseded += switch.superseded
             if not math.isnan(switch.reached_s):
                 self.reached += 1
-                # Clocks come in the order of their requests: with one before that was not seen, it may have waited.
-                if self.times_switches and switch.certain and not self._unseen:
-                    self._timed(switch.mhz, switch.reached_s - switch.applied_s)
+                if self.times_switches and switch.certain:
+                    middle_s, half_s = switch.reached_s - switch.applied_s, switch.uncertainty_s
+                    # Clocks come in the order of their requests: with one before that was not seen, it may have waited.
+                    self._timed(switch.mhz, (0.0 if self._unseen else middle_s - half_s, middle_s + half_s))
                 self._unseen = False
             elif switch.actual_mhz:
                 self.not_reached += 1
@@ -88,59 +88,40 @@ class ClockStatistics:
             self._sampled_s = sample.time_s
             self.throttle_reasons |= sample.throttle_reasons
 
-    def _timed(self, mhz: int, latency_s: float) -> None:
-        latencies_s = self.latencies_s[mhz]
-        latencies_s.append(latency_s)
+    def _timed(self, mhz: int, latency_s: Bounds) -> None:
+        self.latencies_s[mhz].append(latency_s)
         if not self._held:
             self.unheld_s[mhz].append(latency_s)
-        self._typical_s[mhz] = usual_latency_s(latencies_s)
+        self._usual_s.pop(mhz, None)
 
-    def learn(self, latencies_s: Mapping[int, Sequence[float]]) -> None:
-        """Take latencies that something else than readings of the clock has told, by clock in MHz.
-
-        Those far beyond all others are left out: a clock asked for too early is worse than one that is late.
-        """
-        self._held = False
-        everything = [one_s for some_s in latencies_s.values() for one_s in some_s]
-        most_s = _BELIEVED * statistics.median(everything) if everything else 0.0
-        for mhz, some_s in latencies_s.items():
-            for one_s in some_s:
-                if one_s <= most_s:
-                    self._timed(mhz, one_s)
+    def expect(self, latencies_s: Mapping[int, float]) -> None:
+        """Take the usual time to each clock in MHz that all ranks have told together."""
+        self._of_all_s = latencies_s
+        self._usual_s.clear()
 
     def latency_s(self, mhz: int, otherwise_s: float) -> float:
-        """Return the median time to a clock; the shorter one of two.
+        """Return the usual time to a clock.
 
         Args:
             mhz: The clock.
-            otherwise_s: The answer while no switch to this clock has been seen.
+            otherwise_s: What to expect of a clock of which the ranks have told nothing.
         """
-        return self._typical_s.get(mhz, otherwise_s)
-
-    def jitter_s(self, otherwise_s: float) -> float:
-        """Return the standard deviation of latencies from the median of their clock, of a clock with usual latency.
-
-        Clocks that were seen often tell which share of the latency it is.
-
-        Args:
-            otherwise_s: The answer while too few switches have been seen.
-        """
-        shares: list[float] = []
-        for mhz, typical_s in self._typical_s.items():
-            if len(latencies_s := self.latencies_s[mhz]) >= _ENOUGH:
-                # The median's own is 0 by definition.
-                shares += sorted(abs(latency_s / typical_s - 1.0) for latency_s in latencies_s)[1:]
-        if not shares:
-            return otherwise_s
-        # Medians: a clock that a power limit holds back for long must not decide.
-        return _MEDIAN_TO_DEVIATION * statistics.median(shares) * statistics.median(self._typical_s.values())
+        if mhz not in self._usual_s:
+            told_s, requests = (self._of_all_s[mhz], _TRUSTED) if mhz in self._of_all_s else (otherwise_s, 0)
+            self._usual_s[mhz] = usual_latency_s(self.latencies_s.get(mhz, ()), told_s, requests)
+        return self._usual_s[mhz]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain numbers; latencies as median and 95th percentile in s, if any.
+        """Return plain numbers; latencies as median and 95th percentile in s, if any, each as usual as it may be.
 
         ``latency_by_clock`` has switches, median and 95th percentile for each target clock, highest first.
         """
-        everything = _spread(list(chain.from_iterable(self.latencies_s.values())))
+        usual_s = usual_latencies_s([self.latencies_s])
+        nearest_s = {
+            mhz: sorted(min(max(usual_s[mhz], least_s), most_s) for least_s, most_s in bounds)
+            for mhz, bounds in sorted(self.latencies_s.items(), reverse=True)
+        }
+        everything = _spread(sorted(chain.from_iterable(nearest_s.values())))
         return {
             "switches": self.switches,
             "superseded": self.superseded,
@@ -150,10 +131,7 @@ class ClockStatistics:
             "throttle_reasons": Throttle(self.throttle_reasons).text if self.throttle_reasons else "",
             "latency_median_s": everything[0],
             "latency_p95_s": everything[1],
-            "latency_by_clock": {
-                str(mhz): [len(latencies_s), *_spread(latencies_s)]
-                for mhz, latencies_s in sorted(self.latencies_s.items(), reverse=True)
-            },
+            "latency_by_clock": {str(mhz): [len(some_s), *_spread(some_s)] for mhz, some_s in nearest_s.items()},
         }
 
 
@@ -196,7 +174,6 @@ def _is_held_down(sample: Sample) -> bool:
     return bool(sample.throttle_reasons & ~Throttle.SOFTWARE_POWER_CAP)
 
 
-def _spread(latencies_s: Iterable[float]) -> tuple[float | None, float | None]:
+def _spread(ordered: Sequence[float]) -> tuple[float | None, float | None]:
     """Return median and 95th percentile; None without any."""
-    ordered = sorted(latencies_s)
     return (statistics.median(ordered), ordered[int(0.95 * (len(ordered) - 1))]) if ordered else (None, None)

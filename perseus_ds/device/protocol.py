@@ -18,7 +18,7 @@ MESSAGE_BYTES = 65536
 _REQUEST = struct.Struct("<idd")
 _PACE = struct.Struct("<d")
 _SAMPLE = struct.Struct("<cdddiq")
-_SWITCH = struct.Struct("<cdddiii?")
+_SWITCH = struct.Struct("<cdddiii?d")
 _TEXT = struct.Struct("<cI")
 
 
@@ -83,12 +83,12 @@ class Switch(NamedTuple):
     Attributes:
         requested_s: Time of the trainer's request.
         applied_s: Time of the driver's acceptance.
-        reached_s: Time of the first reading of the requested SM clock; NaN: never seen.
+        reached_s: When the requested SM clock came: the middle of all times that the readings allow; NaN: never seen.
         mhz: Requested clock.
         actual_mhz: Last clock read back; 0 without any.
         superseded: Older requests cancelled or replaced before they reached the driver.
-        certain: Whether the clock that was read back is this request's: another for the same clock may have brought it,
-            or the reading is old.
+        certain: Whether the clock that was read back is this request's: another for the same clock may have brought it.
+        uncertainty_s: Half the time in which it may have come.
     """
 
     requested_s: float
@@ -98,6 +98,7 @@ class Switch(NamedTuple):
     actual_mhz: int
     superseded: int
     certain: bool = True
+    uncertainty_s: float = 0.0
 
 
 def decode_order(message: bytes) -> Request | Pace:

@@ -146,15 +146,17 @@ class Watcher:
             self._shown_mhz = actual_mhz
             seen = next((one for one in expected if is_reached(self._gpu, actual_mhz, one.mhz)), None)
         if seen is not None:
-            # It came between the last look and this one.
-            before_s = max(looked_s, seen.applied_s)
-            reached_s = (before_s + now_s) / 2.0
-            late = self._calibration.readings_period_s > 0.0
-            certain = not late and self._is_certain(seen, reached_s, expected)
-            if certain:
-                latency_s = reached_s - seen.applied_s
-                self._quickest_s[seen.mhz] = min(self._quickest_s.get(seen.mhz, latency_s), latency_s)
-            told = seen._replace(reached_s=reached_s, actual_mhz=actual_mhz, certain=certain)
+            # It came after what the last look has shown, and that may have been old.
+            before_s = max(looked_s - self._calibration.readings_period_s, seen.applied_s)
+            if certain := self._is_certain(seen, now_s, expected):
+                least_s = before_s - seen.applied_s
+                self._quickest_s[seen.mhz] = min(self._quickest_s.get(seen.mhz, least_s), least_s)
+            told = seen._replace(
+                reached_s=(now_s + before_s) / 2.0,
+                actual_mhz=actual_mhz,
+                certain=certain,
+                uncertainty_s=(now_s - before_s) / 2.0,
+            )
         elif now_s - latest.applied_s > max(_UNREACHED_S, 5.0 * self._calibration.switch_latency_s):
             seen = told = latest
             if not is_reached(self._gpu, actual_mhz, latest.mhz):
@@ -171,7 +173,7 @@ class Watcher:
         for one in (*over, told):
             self._send_queue.put(one)
 
-    def _is_certain(self, seen: Switch, reached_s: float, expected: Sequence[Switch]) -> bool:
+    def _is_certain(self, seen: Switch, now_s: float, expected: Sequence[Switch]) -> bool:
         """Whether no later request for the same clock can have brought it.
 
         Clocks asked for in turn, faster than they come, may come and go between two looks. Then each of them would be
@@ -179,4 +181,4 @@ class Watcher:
         """
         quickest_s = self._quickest_s.get(seen.mhz, 0.0)
         equal = (one for one in expected if one.mhz == seen.mhz and one is not seen)
-        return all(reached_s - one.applied_s < quickest_s for one in equal)
+        return all(now_s - one.applied_s < quickest_s for one in equal)

@@ -6,6 +6,7 @@ for all would count seconds of one clock for another.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from statistics import median
 
 import numpy as np
 
+from perseus_ds.profiling.latencies import Bounds, usual_latencies_s
+from perseus_ds.profiling.request_cost import LANDS_WITHIN
 from perseus_ds.profiling.spans import Change, Span
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
@@ -25,16 +28,21 @@ _CONTRAST = 0.02
 _STALLED = 1.05
 """An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
 _ALL_NEW, _ALL_OLD = 0.03, 0.97
+_UNEVEN = 0.01
+"""How far an instruction's time may be off, as a share."""
+_AT_ONCE_S = 0.0005
+"""A request that precedes an instruction by no more lands in it."""
 
 _Times = Callable[[CurveKey, int], float | None]
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What the instructions after a request tell of its arrival: it lies between two times."""
+    """What the instructions after a request tell of its arrival: it lies between two times, each about so certain."""
 
     least_s: float
     most_s: float
+    uncertainty_s: float = 0.0
     missed: bool = False  # the next request was first
 
     @property
@@ -43,7 +51,10 @@ class _Told:
 
 
 def arrivals(
-    spans: Sequence[Span], asked: Sequence[Change], points: Mapping[CurveKey, Sequence[ProfilePoint]]
+    spans: Sequence[Span],
+    asked: Sequence[Change],
+    points: Mapping[CurveKey, Sequence[ProfilePoint]],
+    stall_s: float | None = None,
 ) -> list[Change]:
     """Return the changes with the arrivals that the instructions' times tell.
 
@@ -51,24 +62,21 @@ def arrivals(
         spans: Work in order of time.
         asked: The changes asked for, in order of time, with arrivals as roughly known.
         points: The time of each instruction at each clock.
+        stall_s: For how long the GPU stands still for each request; None: not known.
 
     Returns:
         The same changes, but those that never came: the next clock was asked for, or came, before. One that no
         instruction tells of came as those to the same clock mostly did.
     """
-    told = list(_told(spans, asked, _times_s(points)))
-    latencies_s: dict[int, list[float]] = defaultdict(list)
-    for change, one in zip(asked, told, strict=True):
-        if one.exact:
-            latencies_s[change.mhz].append(one.least_s - change.asked_s)
-    typical_s = {mhz: median(each) for mhz, each in latencies_s.items()}
-    overall_s = median(typical_s.values()) if typical_s else None
+    told = list(_told(spans, asked, _times_s(points), stall_s or 0.0))
+    usual_s = usual_latencies_s([_latencies_s(asked, told)])
+    overall_s = median(usual_s.values()) if usual_s else None
     found: list[Change] = []
     for change, one in zip(asked, told, strict=True):
         if one.missed:
             continue
-        usual_s = typical_s.get(change.mhz, overall_s)
-        arrives_s = change.arrives_s if usual_s is None else change.asked_s + usual_s
+        takes_s = usual_s.get(change.mhz, overall_s)
+        arrives_s = change.arrives_s if takes_s is None else change.asked_s + takes_s
         arrives_s = min(max(arrives_s, one.least_s), one.most_s)
         while found and found[-1].arrives_s > one.most_s:
             found.pop()
@@ -79,20 +87,20 @@ def arrivals(
 
 
 def told_latencies_s(
-    spans: Sequence[Span], asked: Sequence[Change], points: Mapping[CurveKey, Sequence[ProfilePoint]]
-) -> dict[int, tuple[float, ...]]:
-    """Return the times from a request to a clock in MHz, of the changes that came while an instruction ran.
+    spans: Sequence[Span],
+    asked: Sequence[Change],
+    points: Mapping[CurveKey, Sequence[ProfilePoint]],
+    stall_s: float | None = None,
+) -> dict[int, list[Bounds]]:
+    """Return how long clocks took to come as far as instructions tell, by clock in MHz.
 
     Args:
         spans: See ``arrivals``.
         asked: See there.
         points: See there.
+        stall_s: See there.
     """
-    found: dict[int, tuple[float, ...]] = {}
-    for change, one in zip(asked, _told(spans, asked, _times_s(points)), strict=True):
-        if one.exact and one.least_s > change.asked_s:  # else the instruction was fast for another reason
-            found[change.mhz] = (*found.get(change.mhz, ()), one.least_s - change.asked_s)
-    return found
+    return _latencies_s(asked, _told(spans, asked, _times_s(points), stall_s or 0.0))
 
 
 def without_stalls(
@@ -139,36 +147,62 @@ def _times_s(points: Mapping[CurveKey, Sequence[ProfilePoint]]) -> _Times:
     return time_s
 
 
-def _told(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times) -> Iterator[_Told]:
+def _latencies_s(asked: Sequence[Change], told: Iterable[_Told]) -> dict[int, list[Bounds]]:
+    """Return the bounds of all latencies of which anything is told, by clock."""
+    found: dict[int, list[Bounds]] = defaultdict(list)
+    came_s = -inf
+    for change, one in zip(asked, told, strict=True):
+        least_s, most_s = (end_s - change.asked_s for end_s in (one.least_s, one.most_s))
+        if least_s > 0.0 or (not one.exact and most_s < inf):  # else the instruction was fast for another reason
+            # Clocks come in the order of their requests: it may have waited for the one before.
+            known_s = 0.0 if came_s > change.asked_s else max(0.0, least_s - one.uncertainty_s)
+            found[change.mhz].append((known_s, most_s + one.uncertainty_s))
+        came_s = max(came_s, one.least_s)
+    return dict(found)
+
+
+def _told(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float) -> Iterator[_Told]:
     """Yield what is told of each change."""
     work = [span for span in spans if span.key is not None]
+    requests_s = [change.asked_s for change in asked]
     at, before_mhz = 0, work[0].frequency_mhz if work else 0
+
+    def took_s(span: Span) -> float:
+        """Return how long an instruction took without standing still for requests."""
+        lands_s = span.begin_s - _AT_ONCE_S, span.begin_s + LANDS_WITHIN * (span.end_s - span.begin_s)
+        first, last = (bisect_left(requests_s, end_s) for end_s in lands_s)
+        return span.end_s - span.begin_s - (last - first) * stall_s
+
     for number, change in enumerate(asked):
-        until_s = asked[number + 1].asked_s if number + 1 < len(asked) else inf
+        until_s = requests_s[number + 1] if number + 1 < len(asked) else inf
         while at < len(work) and work[at].end_s <= change.asked_s:
             at += 1
-        told = _of_one((work[index] for index in range(at, len(work))), change, before_mhz, until_s, time_s)
+        after = ((work[index], took_s(work[index])) for index in range(at, len(work)))
+        told = _of_one(after, change, before_mhz, until_s, time_s)
         yield told
         if not told.missed:
             before_mhz = change.mhz
 
 
-def _of_one(after: Iterable[Span], change: Change, before_mhz: int, until_s: float, time_s: _Times) -> _Told:
+def _of_one(
+    after: Iterable[tuple[Span, float]], change: Change, before_mhz: int, until_s: float, time_s: _Times
+) -> _Told:
     """Return what the instructions after a request tell, up to the next request."""
-    least_s = change.asked_s
-    for span in after:
+    least_s, uncertainty_s = change.asked_s, 0.0
+    for span, took_s in after:
         assert span.key is not None
         if span.begin_s >= until_s:
-            return _Told(least_s, inf, missed=least_s > change.asked_s)
+            return _Told(least_s, inf, uncertainty_s, missed=least_s > change.asked_s)
         old_s, new_s = time_s(span.key, before_mhz), time_s(span.key, change.mhz)
         if old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST or isnan(span.size):
             break
         old_s, new_s = span.size * old_s, span.size * new_s
-        share = (span.end_s - span.begin_s - new_s) / (old_s - new_s)
+        share = (took_s - new_s) / (old_s - new_s)
+        uncertainty_s = _UNEVEN * old_s * new_s / abs(old_s - new_s)
         if share < _ALL_NEW:
-            return _Told(least_s, max(least_s, span.begin_s))
+            return _Told(least_s, max(least_s, span.begin_s), uncertainty_s)
         if share < _ALL_OLD:
             arrival_s = max(least_s, span.begin_s + share * old_s)
-            return _Told(arrival_s, arrival_s)
+            return _Told(arrival_s, arrival_s, uncertainty_s)
         least_s = span.end_s
-    return _Told(least_s, inf)
+    return _Told(least_s, inf, uncertainty_s)

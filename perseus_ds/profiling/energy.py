@@ -26,6 +26,7 @@ from perseus_ds.profiling.achieved import (
 from perseus_ds.profiling.arrivals import arrivals, told_latencies_s, without_stalls
 from perseus_ds.profiling.counter import CounterReader, Doubt, TooLittleSeen, counter_reader
 from perseus_ds.profiling.judge import BELIEVED, Verdict
+from perseus_ds.profiling.latencies import Bounds
 from perseus_ds.profiling.powers import fit_powers
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
@@ -58,7 +59,7 @@ class Attribution:
         request_stall_s: For how long the GPU stands still for each clock request; None: too few requests tell.
         sustained_mhz: The highest clock that can be held, of the curves that cannot hold the highest. Their first point
             is what the power limit makes of it.
-        latencies_s: Times from a request to a clock, by clock in MHz, as instructions' times tell them.
+        latencies_s: Latencies by clock in MHz, as instructions' times tell them.
     """
 
     curves: Mapping[CurveKey, tuple[ProfilePoint, ...]]
@@ -72,7 +73,7 @@ class Attribution:
     verdict: Verdict = BELIEVED
     request_stall_s: float | None = None
     sustained_mhz: Mapping[CurveKey, int] = field(default_factory=dict)
-    latencies_s: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    latencies_s: Mapping[int, Sequence[Bounds]] = field(default_factory=dict)
 
     @property
     def blocking_power_w(self) -> float:
@@ -112,7 +113,7 @@ class Attribution:
             spans: Work in order of time.
             switch_latency_s: From a clock request to the new clock, where no instruction's time tells it.
         """
-        return segments(spans, arrivals(spans, changes(spans, switch_latency_s), self.curves))
+        return segments(spans, arrivals(spans, changes(spans, switch_latency_s), self.curves, self.request_stall_s))
 
     def with_power(self, power: CurveFit) -> Attribution:
         """Return a copy with other powers and their energies."""
@@ -164,7 +165,8 @@ def attribute(
     sustained = sustained_clocks(asked, achieved)
     at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(some) for key, some in at_highest.items()}
-    ran, limit, latencies_s = _ran(spans, changed, readings, points, sustained, tops)
+    stall_s = request_stall_s(spans, changed, points)
+    ran, limit, latencies_s = _ran(spans, changed, stall_s, readings, points, sustained, tops)
     try:
         if not points:
             raise TooLittleSeen
@@ -173,10 +175,9 @@ def attribute(
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
     tops = {key: top for key, top in tops.items() if (key, top.frequency_mhz) in states}
-    instances.update({(key, top.frequency_mhz): len(at_highest[key]) for key, top in tops.items()})
     return Attribution(
         _curves(points, sustained, tops, states),
-        instances,
+        instances | {(key, top.frequency_mhz): len(at_highest[key]) for key, top in tops.items()},
         powers.period_s,
         powers.window,
         states,
@@ -184,7 +185,7 @@ def attribute(
         powers.evidence,
         powers.waiting_mhz,
         powers.verdict,
-        request_stall_s(spans, changed, points),
+        stall_s,
         {key: sustained[key] for key in tops},
         latencies_s,
     ).with_power(powers.fit)
@@ -200,19 +201,20 @@ def _sized(spans: Sequence[Span], sizes: Mapping[Batch, float]) -> Sequence[Span
 def _ran(
     spans: Sequence[Span],
     changed: Sequence[Change],
+    stall_s: float | None,
     readings: Sequence[Reading],
     points: Mapping[CurveKey, Sequence[ProfilePoint]],
     sustained: Mapping[CurveKey, int],
     tops: Mapping[CurveKey, ProfilePoint],
-) -> tuple[list[Span], Limited, dict[int, tuple[float, ...]]]:
+) -> tuple[list[Span], Limited, dict[int, list[Bounds]]]:
     """Return the work without waits for a late host, what the GPU did, and the latencies of clocks that this tells."""
     # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
     held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
     ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
     # But it tells well when a much lower clock came or went.
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
-    did = segments(ran, arrivals(ran, changed, told))
-    return ran, limited(did, readings, sustained), told_latencies_s(ran, changed, told)
+    did = segments(ran, arrivals(ran, changed, told, stall_s))
+    return ran, limited(did, readings, sustained), told_latencies_s(ran, changed, told, stall_s)
 
 
 def _above(

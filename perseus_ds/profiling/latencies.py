@@ -1,7 +1,11 @@
-"""Switch latencies of all ranks together: the usual one of each clock, and the tail.
+"""Switch latencies of all ranks together: the usual one of each clock, their jitter, and the tail.
 
 Latencies of real GPUs depend on the clock, and a few requests take far longer than the others to the same clock (arXiv
 2502.20075). A clock is asked for ahead by its usual latency, so the tail makes instructions run at the clock before.
+
+Of each request only bounds are known. A reading shows that a clock has come, and the one before that it had not; where
+readings are renewed every 100 ms, that is all they tell. An instruction tells it as well as clocks change its time. A
+clock that came in a wait shows only if it came late: what is known for certain would have too many late ones.
 """
 
 from __future__ import annotations
@@ -9,69 +13,111 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median
+from itertools import chain
+from statistics import median
+from typing import NamedTuple
 
-__all__ = ["DELAYS", "switch_tail", "usual_latencies_s", "usual_latency_s"]
+import numpy as np
+
+from perseus_ds.pipeline.clocks import USUAL_JITTER
+
+__all__ = ["DELAYS", "Bounds", "Spread", "latency_spread", "usual_latencies_s", "usual_latency_s"]
 
 DELAYS = ("request_stall_s", "switch_tail_share", "switch_tail_s")
 """Fields of a profile that tell what clock requests delay, besides the usual latencies."""
 
-_ENOUGH = 3  # latencies of a clock that tell its median
-_FAR = 4 * 1.4826  # median deviations that are four standard deviations of a normal distribution
-_MOST_UNSEEN = 2.0  # times the tail that was seen: as much there may be in all
+Bounds = tuple[float, float]
+"""Least and most seconds from a request to its clock."""
+
+_OfRanks = Iterable[Mapping[int, Sequence[Bounds]]]
+
+_FINE_S = 1e-4  # nothing is known better
+_WRONG = 1e-9  # share of bounds that hold nothing
+_RARE = 0.3  # share of a tail that needs that much more evidence than none, in log units
+_SEEN = 0.5  # requests in the tail
+_JITTERS, _TAILS = (0.3, 3.0), (1.0, 3.0)  # where the search begins: times the usual jitter, and latency
 
 
-def switch_tail(latencies_s: Iterable[Mapping[int, Sequence[float]]]) -> tuple[float, float]:
-    """Return the share of switches in the tail, and their mean additional time in seconds; zeros without a tail.
+class Spread(NamedTuple):
+    """How far latencies are from the usual ones of their clocks.
 
-    The additional time is taken as exponentially distributed. So the part of the tail that hides among usual
-    deviations follows from the part beyond them.
+    Attributes:
+        jitter_s: Standard deviation, of a clock with a usual latency.
+        tail_share: Share of the requests that take far longer.
+        tail_s: Their mean additional time, exponentially distributed.
+    """
+
+    jitter_s: float
+    tail_share: float
+    tail_s: float
+
+
+def latency_spread(ranks: _OfRanks) -> Spread | None:
+    """Return the most likely spread, given the bounds; without evidence the usual jitter and no tail.
 
     Args:
-        latencies_s: For each rank: times from a request to a clock, by clock in MHz.
+        ranks: For each rank: latencies by clock in MHz.
+
+    Returns:
+        The spread; None where nothing was seen.
     """
-    by_clock = _by_clock(latencies_s)
-    excesses = [
-        (one_s - median(some_s), median(some_s))
-        for some_s in by_clock.values()
-        if len(some_s) >= _ENOUGH
-        for one_s in some_s
-    ]
-    # The medians' own are 0 by definition.
-    shares = [abs(excess_s) / typical_s for excess_s, typical_s in excesses if excess_s and typical_s]
-    if not shares:
-        return 0.0, 0.0
-    far = _FAR * median(shares)
-    beyond_s = [excess_s - far * typical_s for excess_s, typical_s in excesses if excess_s > far * typical_s]
-    if not beyond_s:
-        return 0.0, 0.0
-    tail_s = fmean(beyond_s)
-    seen = fmean(math.exp(-far * typical_s / tail_s) for _, typical_s in excesses)
-    return len(beyond_s) / len(excesses) * min(_MOST_UNSEEN, 1.0 / seen if seen else math.inf), tail_s
+    from scipy.optimize import minimize
+    from scipy.special import expit, ndtr
+
+    by_clock = _by_clock(ranks)
+    usual_s = {mhz: max(_FINE_S, one_s) for mhz, one_s in usual_latencies_s([by_clock]).items()}
+    if not usual_s:
+        return None
+    overall_s = median(usual_s.values())
+    rows = [(least_s - _FINE_S, most_s + _FINE_S, usual_s[mhz]) for mhz in usual_s for least_s, most_s in by_clock[mhz]]
+    least_s, most_s, own_s = np.array(rows).T
+
+    def unlikely(parameters: np.ndarray) -> float:
+        jitter, tail_s, share = np.exp(parameters[0]), np.exp(parameters[1]), expit(parameters[2])
+        among_usual = ndtr((most_s / own_s - 1.0) / jitter) - ndtr((least_s / own_s - 1.0) / jitter)
+        late = np.exp(-np.maximum(0.0, np.array([least_s, most_s]) - own_s) / tail_s)
+        likelihood = (1.0 - share) * among_usual + share * (late[0] - late[1])
+        doubts = (parameters[0] - np.log(USUAL_JITTER)) ** 2 / 2.0 + (parameters[1] - np.log(overall_s)) ** 2 / 4.0
+        return float(doubts + share / _RARE - np.log(likelihood + _WRONG).sum())
+
+    begins = [(np.log(jitter * USUAL_JITTER), np.log(tail * overall_s), -3.0) for jitter in _JITTERS for tail in _TAILS]
+    found = min((minimize(unlikely, begin, method="Nelder-Mead") for begin in begins), key=lambda one: one.fun)
+    jitter, tail_s, share = np.exp(found.x[0]), np.exp(found.x[1]), expit(found.x[2])
+    jitter_s = float(jitter * overall_s)
+    has_tail = share * len(rows) > _SEEN and tail_s > jitter_s
+    return Spread(jitter_s, *((float(share), float(tail_s)) if has_tail else (0.0, 0.0)))
 
 
-def usual_latencies_s(latencies_s: Iterable[Mapping[int, Sequence[float]]]) -> dict[int, float]:
+def usual_latencies_s(ranks: _OfRanks) -> dict[int, float]:
     """Return the usual time to each clock in MHz.
 
     Args:
-        latencies_s: See ``switch_tail``.
+        ranks: For each rank: latencies by clock in MHz.
     """
-    return {mhz: usual_latency_s(some_s) for mhz, some_s in _by_clock(latencies_s).items() if some_s}
+    by_clock = _by_clock(ranks)
+    ends_s = [end_s for bounds in by_clock.values() for end_s in chain(*bounds) if math.isfinite(end_s)]
+    if not ends_s:
+        return {}
+    overall_s = median(ends_s)
+    return {mhz: usual_latency_s(bounds, overall_s) for mhz, bounds in by_clock.items() if bounds}
 
 
-def usual_latency_s(latencies_s: Sequence[float]) -> float:
-    """Return the usual time to a clock: the median, of one or two the shorter one, as the tail is heavy.
+def usual_latency_s(bounds: Iterable[Bounds], expected_s: float, requests: int = 0) -> float:
+    """Return the usual time to a clock: of all times the one that is least outside the bounds, in total.
 
     Args:
-        latencies_s: Of requests for this clock, in seconds; at least one.
+        bounds: Of requests for this clock.
+        expected_s: What others tell; of times that are equally good the nearest to it counts.
+        requests: As many requests it stands for itself.
     """
-    return median(latencies_s) if len(latencies_s) >= _ENOUGH else min(latencies_s)
+    # The distance to bounds is half the sum of the distances to both: the median of all is the nearest.
+    return median([*chain.from_iterable(bounds), *[expected_s] * (2 * requests + 1)])
 
 
-def _by_clock(latencies_s: Iterable[Mapping[int, Sequence[float]]]) -> dict[int, list[float]]:
+def _by_clock(ranks: _OfRanks) -> dict[int, list[Bounds]]:
     """Return all ranks' latencies together."""
-    by_clock: dict[int, list[float]] = defaultdict(list)
-    for of_rank in latencies_s:
-        for mhz, some_s in of_rank.items():
-            by_clock[mhz] += some_s
+    by_clock: dict[int, list[Bounds]] = defaultdict(list)
+    for of_rank in ranks:
+        for mhz, bounds in of_rank.items():
+            by_clock[mhz] += bounds
     return by_clock

@@ -15,10 +15,12 @@ from statistics import median
 from perseus_ds.profiling.spans import Change, Span
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
-__all__ = ["request_stall_s", "toggling"]
+__all__ = ["LANDS_WITHIN", "request_stall_s", "toggling"]
+
+LANDS_WITHIN = 0.75
+"""Part of an instruction: a request sent later may reach the GPU after it."""
 
 _ALIKE = 0.025  # clocks whose times differ by no more
-_LANDS_WITHIN = 0.75  # of an instruction: a request sent later may reach the GPU after it
 _ENOUGH = 3  # of each
 _RUN = 6  # instructions in a row, each at the clock of the one before the last: no other sweep does that
 
@@ -42,7 +44,7 @@ def request_stall_s(
             continue
         length_s = span.end_s - span.begin_s
         first = bisect_left(asked_s, span.begin_s)
-        last = bisect_left(asked_s, span.begin_s + _LANDS_WITHIN * length_s)
+        last = bisect_left(asked_s, span.begin_s + LANDS_WITHIN * length_s)
         if last == first or bisect_left(asked_s, span.end_s) > last:
             continue
         clocks = {span.frequency_mhz, *(change.mhz for change in changed[max(0, first - 1) : last])}

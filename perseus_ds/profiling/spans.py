@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from math import inf
 
@@ -13,8 +13,20 @@ from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.visits import Settled
 
-__all__ = ["Batch", "Between", "Change", "Segment", "Span", "changes", "segments", "settled_durations", "spans_of"]
+__all__ = [
+    "Batch",
+    "Between",
+    "Change",
+    "Segment",
+    "Span",
+    "changes",
+    "segments",
+    "settled_durations",
+    "spans_of",
+    "with_requests",
+]
 
+_TAKEN_WITHIN_S = 0.1  # a request later than that was another one
 _AT_THE_END = 0.05  # of an instruction: how far a request's time and the GPU's may be apart
 
 
@@ -39,7 +51,8 @@ class Span:
         key: The curve of an instruction; None for other work (optimizer, reduction, loading), or where only a clock was
             asked for.
         frequency_mhz: SM clock asked for while it ran, or then; 0 for other work.
-        asked_s: When that clock was asked for; infinitely early: at the end of the instruction before, if it differs.
+        asked_s: When that clock was asked for, or the driver took the request; infinitely early: at the end of the
+            instruction before, if it differs.
         excluded: Whatever the energy counter saw of it is left out: evaluation.
         batch: Iteration and micro-batch of an instruction.
         size: Work of that micro-batch, as a multiple of the usual; NaN: unknown.
@@ -123,6 +136,40 @@ def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
         if over and (again_s := iteration.requested_s.get(index)) is not None:
             spans.append(Span(end_s, end_s, None, instructions[0].frequency_mhz, again_s))
     return spans
+
+
+def with_requests(spans: Sequence[Span], taken: Iterable[tuple[float, int]]) -> list[Span]:
+    """Return spans whose clocks were asked for when the driver took the request, where that is known.
+
+    Args:
+        spans: Work in order of time.
+        taken: (time, MHz) of each request, in order of time.
+    """
+    coming = deque(taken)
+    found: list[Span] = []
+    asked_mhz, free_s = 0, -inf
+    for span in spans:
+        mhz = span.frequency_mhz
+        if mhz and (mhz != asked_mhz or span.asked_s > -inf):
+            asked_s = span.asked_s if span.asked_s > -inf else free_s
+            found.append(replace(span, asked_s=_taken_s(coming, mhz, asked_s, span.asked_s)))
+        else:
+            found.append(span)
+        if mhz:
+            asked_mhz, free_s = mhz, span.end_s
+    return found
+
+
+def _taken_s(coming: deque[tuple[float, int]], mhz: int, asked_s: float, otherwise_s: float) -> float:
+    """Return when the driver took a request, and drop those before it."""
+    while coming and coming[0][0] < asked_s:
+        coming.popleft()
+    for at_s, taken_mhz in coming:
+        if at_s >= asked_s + _TAKEN_WITHIN_S:
+            break
+        if taken_mhz == mhz:
+            return at_s
+    return otherwise_s
 
 
 def changes(spans: Sequence[Span], latency_s: float) -> list[Change]:

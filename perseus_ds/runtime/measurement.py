@@ -19,7 +19,7 @@ from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.energy import Attribution
 from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.sizes import uneven_within
-from perseus_ds.profiling.spans import Span, spans_of
+from perseus_ds.profiling.spans import Span, spans_of, with_requests
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.whole import whole_energies_j
 from perseus_ds.worker_process import Call
@@ -76,11 +76,13 @@ class Measurements:
     Attributes:
         samples: Changed points (monotonic seconds, joules) of the energy counter.
         readings: Of the SM clock.
+        requests: Clock requests, as (monotonic seconds, MHz) when the driver took them.
     """
 
     def __init__(self) -> None:
         self.samples: list[tuple[float, float]] = []
         self.readings: list[Reading] = []
+        self.requests: list[tuple[float, int]] = []
         self._bounds_s: dict[int, tuple[float, float]] = {}
         self._recorded: dict[int, RecordedIteration] = {}
         self._begins: dict[int, tuple[tuple[int, ...], tuple[float, ...]]] = {}  # clocks and begins of instructions
@@ -164,7 +166,7 @@ class Measurements:
         begin_s = min((iteration.begin_s for iteration in training), default=0.0)
         between = [iteration for iteration in self._evaluations if iteration.begin_s >= begin_s]
         in_order = sorted([*training, *between], key=lambda iteration: iteration.begin_s)
-        return [span for iteration in in_order for span in spans_of(iteration, stage)]
+        return self._work(in_order, stage)
 
     def latest_spans(self, stage: int) -> tuple[list[Span], int]:
         """Return the work of the latest iterations since the last evaluation, in order of time, and their number.
@@ -175,7 +177,10 @@ class Measurements:
         until_s = self.samples[-1][0] if self.samples else -math.inf
         latest = [one for one in self._recorded.values() if since_s <= one.begin_s and one.end_s <= until_s]
         latest = sorted(latest, key=lambda one: one.begin_s)[-_SPLIT:]
-        return [span for one in latest for span in spans_of(one, stage)], len(latest)
+        return self._work(latest, stage), len(latest)
+
+    def _work(self, in_order: Sequence[RecordedIteration], stage: int) -> list[Span]:
+        return with_requests([span for one in in_order for span in spans_of(one, stage)], self.requests)
 
     def energy_question(self, iterations: Sequence[int], stage: int) -> EnergyQuestion:
         """Return what the energies of some iterations follow from. Earlier work tells what a counter still shows."""
@@ -194,6 +199,7 @@ class Measurements:
             self._evaluations = [iteration for iteration in self._evaluations if iteration.begin_s >= oldest_s]
             self.samples = [sample for sample in self.samples if sample[0] >= oldest_s]
             self.readings = [reading for reading in self.readings if reading.time_s >= oldest_s]
+            self.requests = [request for request in self.requests if request[0] >= oldest_s]
 
 
 def curve_key(stage: int, operation: Operation) -> CurveKey:

@@ -115,6 +115,7 @@ class RankMeter:
         """
         self.measurements.samples += self.gpu.drain_samples()
         self.measurements.readings += self.gpu.readings
+        self.measurements.requests += self.gpu.requests
         self.late_switches = 0
         for finished in self._recorder.finished():
             if finished.training:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,10 @@ from perseus_ds.console import log
 from perseus_ds.coordination.failure_limit import FailureLimit
 from perseus_ds.device.clock_keeper import ClockKeeper, KeeperUpdate
 from perseus_ds.device.clock_statistics import ClockStatistics, capped_clock_mhz, held_clock_mhz
-from perseus_ds.pipeline.clocks import UNLOCKED, USUAL_JITTER, IterationClocks
+from perseus_ds.pipeline.clocks import UNLOCKED, IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.profiling.achieved import Reading
+from perseus_ds.profiling.latencies import Bounds
 from perseus_ds.profiling.recorder import Timer
 from perseus_ds.profiling.timers import CudaTimer, HostTimer
 from perseus_ds.runtime.lasting_keeper import LastingKeeper
@@ -42,10 +43,11 @@ class RankGpu:
         power_limit_w: Enforced power limit.
         modes: Modes that change what instructions take and draw, such as ECC.
         readings: Of the SM clock, from the samples drained last.
+        requests: Time and MHz of the clock requests that the driver took, as drained last.
         throttled_s: Time of throttling reported by the driver, up to the latest samples.
         held_mhz: Clock that the throttled GPU is held at, as far as the samples tell; 0: none.
         capped_mhz: Clock that the power limit hardly went below, from the samples drained last; 0: it did not matter.
-        switch_latency_s: Calibrated time from a clock request to the new clock.
+        switch_latency_s: Calibrated time from a clock request to the new clock, that hardly any exceeds.
         default_clocks: Clocks of iterations without a plan: those that the GPU has without Perseus.
         timer: Marks begins and ends of operations.
 
@@ -75,12 +77,13 @@ class RankGpu:
         self.power_limit_w = info.power_limit_w
         self.modes = info.modes
         self.readings: list[Reading] = []
+        self.requests: list[tuple[float, int]] = []
         self.throttled_s = 0.0
         self.held_mhz = self.capped_mhz = 0
         self.clocks_mhz = info.supported_clocks_mhz
         self.sets_clocks = info.sets_clocks
         self.backend_reason = f"{info.backend}: {info.reason}"
-        self.switch_latency_s = max(info.calibration.switch_latencies_s, default=0.0)
+        self.switch_latency_s = info.calibration.longest_switch_s
         self.default_clocks = self._default_clocks(config.device)
         self.timer = self._timer()
         self._released = False
@@ -136,26 +139,16 @@ class RankGpu:
         self._released = False
 
     def latency_s(self, mhz: int) -> float:
-        """Return the time from a request to a clock, as seen on this GPU, else as calibrated."""
+        """Return the usual time from a request to a clock, as seen here and on all ranks, else as calibrated."""
         return self._statistics.latency_s(mhz, self._keeper.info.calibration.switch_latency_s)
 
-    @property
-    def readings_are_old(self) -> bool:
-        """Whether a clock may have been there for long before the driver shows it: then readings tell no latency."""
-        return self._keeper.info.calibration.readings_period_s > 0.0
-
-    def learn_latencies(self, latencies_s: Mapping[int, Sequence[float]]) -> None:
-        """Take the times from a request to a clock, by clock in MHz, that instructions' times have told."""
-        self._statistics.learn(latencies_s)
+    def expect_latencies(self, latencies_s: Mapping[int, float]) -> None:
+        """Take the usual time from a request to each clock in MHz that all ranks have told together."""
+        self._statistics.expect(latencies_s)
 
     @property
-    def switch_jitter_s(self) -> float:
-        """Standard deviation of ``latency_s``, as seen on this GPU; at first a usual one."""
-        return self._statistics.jitter_s(USUAL_JITTER * self._keeper.info.calibration.switch_latency_s)
-
-    @property
-    def unheld_latencies_s(self) -> dict[int, tuple[float, ...]]:
-        """Latest times from a request to a clock, by clock in MHz, while no limit held the GPU."""
+    def unheld_latencies_s(self) -> dict[int, tuple[Bounds, ...]]:
+        """Latest latencies by clock in MHz, while no limit held the GPU."""
         return {mhz: tuple(latencies_s) for mhz, latencies_s in self._statistics.unheld_s.items()}
 
     def watch_calmly(self, iteration_s: float) -> None:
@@ -176,6 +169,7 @@ class RankGpu:
         self.held_mhz = held_clock_mhz(update.samples, self.held_mhz)
         self.capped_mhz = capped_clock_mhz(update.samples)
         self.readings = [Reading(one.time_s, one.sm_clock_mhz, bool(one.throttle_reasons)) for one in update.samples]
+        self.requests = [(one.applied_s, one.mhz) for one in update.switches]
         return [(sample.time_s, sample.energy_j) for sample in update.samples]
 
     def iteration_begins(self, iteration: int | None) -> None:

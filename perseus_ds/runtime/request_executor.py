@@ -22,11 +22,11 @@ from perseus_ds.coordination.requests import (
 from perseus_ds.coordination.stage_report import StageReport
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.energy import Attribution
+from perseus_ds.profiling.latencies import Bounds
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.runtime.measurement import KEPT_ITERATIONS, curve_key
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.runtime.profiler import Profiler
-from perseus_ds.runtime.rank_gpu import RankGpu
 from perseus_ds.worker_process import WorkerProcess, call_here
 
 __all__ = ["RequestExecutor"]
@@ -79,9 +79,8 @@ class RequestExecutor:
                 self.profiler = self._make_profiler(least_iteration_s, baseline)
             case SolveProfile(version, baseline):
                 assert self.profiler is not None, "profiling comes before solving"
-                gpu = self._meter.gpu
-                read = None if gpu.readings_are_old else (gpu.switch_jitter_s, gpu.unheld_latencies_s)
-                ask(version, Coordinator.solve, partial(_report, self.profiler, baseline, gpu, read))
+                latencies_s = self._meter.gpu.unheld_latencies_s  # now: more come while the bus's thread reports
+                ask(version, Coordinator.solve, partial(_report, self.profiler, baseline, latencies_s))
             case ResumePlans(version):
                 ask(version, lambda coordinator, _: coordinator.resume())
             case SolveStragglers(version, missing):
@@ -129,19 +128,9 @@ class RequestExecutor:
         return self._meter.measurements.trace(recent, topology.stage, topology.pipeline)
 
 
-def _report(
-    profiler: Profiler, baseline: range, gpu: RankGpu, read: tuple[float, Mapping[int, Sequence[float]]] | None
-) -> StageReport:
-    """Return the profile and the baseline, the jitter of the clocks, and their latencies.
-
-    Args:
-        profiler: Has the profile.
-        baseline: Iterations at the default clocks.
-        gpu: Learns latencies where its readings tell none.
-        read: Jitter and latencies that its readings have told; None: they are too old for that.
-    """
+def _report(profiler: Profiler, baseline: range, read_s: Mapping[int, Sequence[Bounds]]) -> StageReport:
+    """Return the profile and the baseline, and the latencies that readings and instructions have told."""
     report = profiler.report(baseline)
-    if read is None:
-        gpu.learn_latencies(report.attribution.latencies_s)
-        read = gpu.switch_jitter_s, gpu.unheld_latencies_s
-    return replace(report, switch_jitter_s=read[0], latencies_s=read[1])
+    told_s = report.attribution.latencies_s
+    latencies_s = {mhz: [*read_s.get(mhz, ()), *told_s.get(mhz, ())] for mhz in {*read_s, *told_s}}
+    return replace(report, latencies_s=latencies_s)

@@ -128,10 +128,9 @@ class RankSession:
             self.begin_alone()
             return
         self._collect()
-        round_result = self._read_round()
-        arrived = self._executor.channel.collect()
+        seen = IterationInput(self._iteration, microbatches, self._read_round(), self._executor.channel.collect())
         status = self._status()
-        decision = self._controller.decide(IterationInput(self._iteration, microbatches, round_result, arrived))
+        decision = self._controller.decide(seen)
         self._emit(*decision.events)
         told = self._bus, self._meter, self._executor.found
         self._emit(*self._energy_split.begins(self._iteration, decision.phase, *told))
@@ -272,6 +271,7 @@ class RankSession:
         for event in decision.events:
             if isinstance(event, PlansAdopted):  # all is profiled
                 self._calm_at = self._iteration + _TIMING
+                self._meter.gpu.expect_latencies(event.table.of(self._topology.pipeline).switch_latency_s)
         if self._iteration == self._calm_at and self._controller.table is not None:
             self._meter.gpu.watch_calmly(self._controller.table.max_time_s)
         for request in decision.requests:

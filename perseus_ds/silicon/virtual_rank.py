@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,8 @@ import torch
 from perseus_ds.device.clock_statistics import ClockStatistics
 from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
+from perseus_ds.profiling.achieved import Reading
+from perseus_ds.profiling.latencies import Bounds
 from perseus_ds.silicon.lab import Load
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ _KERNEL_S = 100e-6
 class VirtualRankGpu:
     """See ``RankGpu``; it observes, so it takes no clock."""
 
-    readings: tuple[tuple[float, int], ...] = ()
-    has_keeper, sets_clocks, readings_are_old = True, False, False
-    throttled_s, held_mhz, capped_mhz, switch_jitter_s = 0.0, 0, 0, 0.0
-    unheld_latencies_s: Mapping[int, tuple[float, ...]] = MappingProxyType({})
+    readings: tuple[Reading, ...] = ()
+    requests: tuple[tuple[float, int], ...] = ()
+    has_keeper, sets_clocks = True, False
+    throttled_s, held_mhz, capped_mhz = 0.0, 0, 0
+    unheld_latencies_s: Mapping[int, Sequence[Bounds]] = MappingProxyType({})
 
     def __init__(self, lab: VirtualLab) -> None:
         self._lab = lab
@@ -43,6 +46,9 @@ class VirtualRankGpu:
     def latency_s(self, mhz: int) -> float:
         """Return 0: no clock is set."""
         return 0.0
+
+    def expect_latencies(self, latencies_s: Mapping[int, float]) -> None:
+        """Do nothing."""
 
     def drain_samples(self) -> list[tuple[float, float]]:
         """Read the energy counter once."""

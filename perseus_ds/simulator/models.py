@@ -54,6 +54,7 @@ _TAILS: dict[str, Any] = {
 _COMMON = {
     "request_stall_s": 0.0005,
     "query_s": 0.0005,
+    "readings_period_s": 0.100,
     "sampling_duty": 0.25,
     "counter_period_s": 0.100,
     "noise": 0.01,
@@ -76,15 +77,14 @@ _HOPPER = {
     "power_limit_window_s": 0.100,
     "counter_window_s": 0.3,
 }
-# By the authors, driver 580.159.04, in November 2026: governor and readings of an H200, all else of an H100, of which
-# the H200 differs by little. 16 multiprocessors spin while it waits. The noise is that of an increment as fitted: one
+# By the authors, driver 580.159.04, in November 2026: the governor of an H200, all else of an H100, of which the H200
+# differs by little. 16 multiprocessors spin while it waits. The noise is that of an increment as fitted: one
 # update in eight comes late, and tells of a longer time.
 _H100 = {
     **_HOPPER,
     "blocking_power_w": 137.0,
     "power_limit_window_s": 0.020,
     "power_limit_rise": 3.0,
-    "readings_period_s": 0.100,
     "sampling_duty": 1.0,
     "counter_window_s": 0.012,
     "noise": 0.02,

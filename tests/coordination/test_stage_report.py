@@ -48,12 +48,13 @@ def test_each_group_has_a_profile_of_what_its_own_ranks_have_measured(merged):
 
 
 def test_the_latencies_of_a_group_s_ranks_tell_the_tail(merged):
-    late = {900: [0.1, 0.1, 0.11, 0.09], 1200: [0.02, 0.02, 0.021, 0.32]}
+    late_s = {900: (0.1, 0.1, 0.11, 0.09), 1200: (0.02, 0.02, 0.021, 0.32)}
+    late = {mhz: [(one_s, one_s) for one_s in some_s] for mhz, some_s in late_s.items()}
     seen = [replace(one, latencies_s=late if GROUPS[one.topology.pipeline] == 1 else {}) for one in reports()]
     (first, _), (second, _) = group_profiles(seen, GROUPS, [ResumeData(), ResumeData()])
     assert (first.switch_tail_share, first.switch_tail_s) == (0.0, 0.0)
-    assert second.switch_tail_share * second.switch_tail_s == pytest.approx(0.3 / 8, rel=0.1)
-    assert second.switch_latency_s == {900: pytest.approx(0.1), 1200: pytest.approx(0.0205)}
+    assert second.switch_tail_share * second.switch_tail_s == pytest.approx(0.3 / 8, rel=0.3)
+    assert second.switch_latency_s == {900: pytest.approx(0.1), 1200: pytest.approx(0.021)}
     assert second.curves == MEASURED.curves
 
 

@@ -9,7 +9,7 @@ import pytest
 from fake_gpu import FakeGpu, refusal
 
 from perseus_ds.device import calibration as module
-from perseus_ds.device.calibration import calibrate, calibrated
+from perseus_ds.device.calibration import Calibration, calibrate, calibrated
 from perseus_ds.device.opening import open_gpu
 
 pytestmark = pytest.mark.against_the_clock("a host that stalls adds to the latencies measured")
@@ -54,6 +54,13 @@ def test_what_an_observer_measured_is_not_enough_for_who_sets_clocks(gpu, tmp_pa
     assert full.switch_latencies_s
     assert calibrated(open_gpu(0, "observe").gpu, True, cache, print) == full
     assert told == []
+
+
+def test_one_switch_in_ten_may_take_longer_than_the_longest_usual_one():
+    usual_s = [0.01 * n for n in range(1, 10)]
+    assert Calibration((*usual_s, 0.7)).longest_switch_s == pytest.approx(0.09)
+    assert Calibration((0.02,)).longest_switch_s == 0.02
+    assert Calibration().longest_switch_s == 0.0
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"counter_period_s": 0.1}', '{"switch_latencies_s": ["x"]}'])

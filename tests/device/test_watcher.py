@@ -148,19 +148,21 @@ def test_a_clock_is_seen_when_it_is_read_back_once(gpu):
         gpu.actual_mhz = 900 if number >= 3 else 1200
 
     (seen,) = gpu.look(8, reaches)
-    assert seen == Switch(99.0, 100.0, pytest.approx(100.042), 900, 900, 2)
+    assert seen == Switch(99.0, 100.0, pytest.approx(100.042), 900, 900, 2, uncertainty_s=pytest.approx(0.006))
 
 
-def test_an_old_reading_tells_that_a_clock_came_and_not_when(monkeypatch):
+def test_an_old_reading_tells_that_a_clock_came_within_the_time_since_readings_were_renewed(monkeypatch):
     gpu = Watched(Calibration((0.02,), 0.1, readings_period_s=0.1), monkeypatch)
     gpu.watcher.expect(Switch(99.0, 100.0, math.nan, 900, 0, 0))
 
     def reaches(number):
-        gpu.actual_mhz = 900 if number >= 3 else 1410
+        gpu.actual_mhz = 900 if number >= 12 else 1410
 
-    (seen,) = gpu.look(8, reaches)
-    assert (seen.actual_mhz, seen.certain) == (900, False)
-    assert seen.reached_s > 100.0
+    (seen,) = gpu.look(20, reaches)
+    assert (seen.actual_mhz, seen.certain) == (900, True)
+    # Seen at 100.156, and not at 100.144; what that look showed may have been of 100.044.
+    assert seen.reached_s - seen.uncertainty_s == pytest.approx(100.044)
+    assert seen.reached_s + seen.uncertainty_s == pytest.approx(100.156)
 
 
 @pytest.mark.parametrize(("latency_s", "limit_s"), [(0.01, 0.5), (0.2, 1.0)])

@@ -1,5 +1,7 @@
 """When clocks came, told by the instructions under which they did; and instructions that stood still for a while."""
 
+from math import inf
+
 import pytest
 
 from perseus_ds.pipeline.kinds import Kind
@@ -48,14 +50,36 @@ def test_a_clock_that_came_in_a_wait_came_as_it_mostly_does_and_not_after_the_wa
     assert found[-1] == pytest.approx(10.1), "0.2 s were usual, but the instruction ran at the new clock at once"
 
 
-def test_instructions_under_which_clocks_came_tell_the_latencies_and_waits_none() -> None:
+def test_instructions_tell_latencies_as_well_as_clocks_change_their_time_and_waits_bound_them() -> None:
     told = work((1.0, 1400), (1.8, 700), (2.0, 700), (1.3, 1400), (1.0, 1400))
     waits = [*work((1.0, 1400), begin_s=9.0), *work((2.0, 700), begin_s=10.1)]
     spans = [*told, *waits]
 
     found = told_latencies_s(spans, changes(spans, 0.0), POINTS)
 
-    assert found == {700: (pytest.approx(0.2),), 1400: (pytest.approx(0.6),)}
+    off_s = 0.01 * 1.0 * 2.0 / (2.0 - 1.0)  # one percent of the time
+    assert found == {
+        700: [pytest.approx((0.2 - off_s, 0.2 + off_s)), pytest.approx((0.0, 0.1 + off_s))],
+        1400: [pytest.approx((0.6 - off_s, 0.6 + off_s))],
+    }
+
+
+def test_a_clock_that_never_came_takes_longer_than_instructions_waited_for_it() -> None:
+    spans = work((2.0, 700), (2.0, 1400), (2.0, 1050), (1.5, 1050))
+
+    found = told_latencies_s(spans, changes(spans, 0.0), POINTS)
+
+    assert found[1400] == [(pytest.approx(2.0 - 0.02), inf)]
+
+
+def test_the_time_that_a_request_costs_is_no_part_of_the_way_to_a_clock() -> None:
+    spans = work((1.0, 1400), (1.81, 700), (2.0, 700))
+
+    (told,) = told_latencies_s(spans, changes(spans, 0.0)[1:], POINTS, stall_s=0.01).values()
+    found = arrivals(spans, changes(spans, 0.0), POINTS, stall_s=0.01)
+
+    assert sum(told[0]) / 2 == pytest.approx(0.2)
+    assert found[-1].arrives_s == pytest.approx(1.2)
 
 
 def test_an_instruction_that_seems_to_have_had_its_clock_before_the_request_tells_no_latency() -> None:

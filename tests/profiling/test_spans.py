@@ -6,7 +6,17 @@ from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.recorder import RecordedIteration, Rest
-from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations, spans_of
+from perseus_ds.profiling.spans import (
+    Between,
+    Change,
+    Segment,
+    Span,
+    changes,
+    segments,
+    settled_durations,
+    spans_of,
+    with_requests,
+)
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.visits import Settled
 
@@ -54,6 +64,23 @@ def test_other_work_runs_at_the_clock_in_force() -> None:
         (Between.WAITING, 1410),
         (FORWARD, 1410),
     ]
+
+
+def test_a_clock_is_asked_for_when_the_driver_takes_the_request() -> None:
+    ahead = Span(2.0, 3.0, FORWARD, 1410, 1.9)
+    spans = [Span(0.0, 1.0, FORWARD, 1410), Span(1.0, 2.0, BACKWARD, 900), Span(2.0, 2.0, None), ahead]
+
+    found = with_requests(spans, [(0.5, 900), (1.001, 900), (1.95, 1200), (1.96, 1410), (7.0, 900)])
+
+    assert [one.asked_s for one in found] == [-inf, 1.001, -inf, 1.96]
+    assert [one.asked_s for one in changes(found, 0.1)[1:]] == [1.001, 1.96]
+
+
+def test_a_request_of_which_nothing_is_known_was_made_when_it_was_due() -> None:
+    spans = [Span(0.0, 1.0, FORWARD, 1410, 0.0), Span(1.0, 2.0, BACKWARD, 900), Span(2.0, 3.0, FORWARD, 1410, 1.9)]
+
+    assert with_requests(spans, [(1.2, 900), (1.95, 1200)]) == spans  # later than any request takes
+    assert with_requests(spans, []) == spans
 
 
 def test_nothing_ran() -> None:

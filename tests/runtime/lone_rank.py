@@ -42,19 +42,23 @@ class LoneBus:
 class LoneGpu:
     """A GPU that takes any clock."""
 
-    switch_jitter_s, counter_period_s, has_keeper, readings_are_old = 0.0, 0.1, True, False
-    unheld_latencies_s = {1200: (0.01,)}  # noqa: RUF012
+    counter_period_s, has_keeper = 0.1, True
+    unheld_latencies_s = {1200: ((0.01, 0.02),)}  # noqa: RUF012
     timer, clocks_mhz, max_mhz, throttled_s = HostTimer(), CLOCKS_MHZ, CLOCKS_MHZ[0], 0.0
     default_clocks = IterationClocks(CLOCKS_MHZ[0], locked=False)
 
     def __init__(self) -> None:
-        self.asked_mhz, self.readings, self.told, self.held_mhz, self.capped_mhz = [], [], [], 0, 0
+        self.expected_s = None
+        self.asked_mhz, self.readings, self.requests, self.told, self.held_mhz, self.capped_mhz = [], [], [], [], 0, 0
 
     def set_mhz(self, mhz: int, not_before_s: float) -> None:
         self.asked_mhz.append(mhz)
 
     def latency_s(self, mhz: int) -> float:
         return 0.0
+
+    def expect_latencies(self, latencies_s) -> None:
+        self.expected_s = latencies_s
 
     def release_clocks(self) -> None:
         self.told.append(("releases", None))

@@ -84,6 +84,13 @@ def test_an_evaluation_between_two_iterations_is_work_that_does_not_count():
     assert [(span.begin_s, span.excluded) for span in spans] == [(100.0, False), (200.0, True), (300.0, False)]
 
 
+def test_a_clock_is_asked_for_when_the_driver_has_taken_the_request():
+    measurements = measured(at_clocks(0, 1.0, 1400, 1200))
+    assert [span.asked_s for span in measurements.spans(0, stage=0)] == [-math.inf, -math.inf]
+    measurements.requests = [(0.9, 1400), (1.003, 1200)]
+    assert [span.asked_s for span in measurements.spans(0, stage=0)] == [-math.inf, 1.003]
+
+
 def at_clocks(number: int, slow: float, *clocks_mhz: int) -> RecordedIteration:
     """An iteration of forwards at some clocks, with a transfer before each."""
     timed = []
@@ -124,6 +131,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays():
     measurements.evaluated(recorded(5.0, FORWARD, training=False))
     measurements.evaluated(recorded(25.0, FORWARD, training=False))
     measurements.samples = [(0.5 * n, WATTS * 0.5 * n) for n in range(100)]
+    measurements.requests = [(18.0, 1200), (21.0, 1410)]
 
     measurements.forget_before(2)
 
@@ -131,6 +139,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays():
     assert measurements.time_s(2) == 10.0
     assert measurements.energy_j(2) == pytest.approx(10.0 * WATTS)
     assert measurements.samples[0][0] == pytest.approx(19.0)
+    assert measurements.requests == [(21.0, 1410)]
     assert [span.begin_s for span in measurements.spans(first=0, stage=0)] == [20.0, 25.0, 30.0]
     latest = measurements.latest()
     assert latest is not None

@@ -112,15 +112,18 @@ def test_let_go_a_gpu_s_keeper_ends_off_the_trainer_thread_and_no_other_comes(ke
     assert len(keeper.started) == 1
 
 
-def test_latency_and_jitter_are_as_calibrated_until_they_are_seen(keeper, tmp_path):
+def test_latencies_are_as_calibrated_until_they_are_seen_here_or_told_by_all_ranks(keeper, tmp_path):
     gpu = rank(tmp_path)
-    assert (gpu.latency_s(900), gpu.switch_jitter_s) == (0.02, pytest.approx(0.002))
+    assert gpu.latency_s(900) == 0.02
     switches = tuple(Switch(0.0, 1.0, 1.0 + latency_s, 900, 900, 0) for latency_s in (0.03, 0.04, 0.08))
     keeper.updates = [KeeperUpdate((), switches, ())]
     gpu.drain_samples()
     assert gpu.latency_s(900) == pytest.approx(0.04)
     assert gpu.latency_s(1200) == 0.02
-    assert 0.02 < gpu.switch_jitter_s < 0.04
+    assert {mhz: len(bounds) for mhz, bounds in gpu.unheld_latencies_s.items()} == {900: 3}
+    assert [mhz for _, mhz in gpu.requests] == [900] * 3
+    gpu.expect_latencies({1200: 0.07})
+    assert gpu.latency_s(1200) == 0.07
 
 
 @pytest.mark.parametrize(

@@ -71,22 +71,18 @@ def test_a_profile_is_handed_in_by_who_has_swept(rank):
     rank.executor.execute(BeginProfiling(least_iteration_s=0.01, baseline=range(3, 11)), 12)
     rank.executor.execute(SolveProfile(1, baseline=range(24, 28)), 30)
     (report,) = rank.executor.channel.handed_in
-    read = rank.meter.gpu.switch_jitter_s, {1200: (0.01,)}
-    assert report.args == (rank.executor.profiler, range(24, 28), rank.meter.gpu, read)
+    assert report.args == (rank.executor.profiler, range(24, 28), {1200: ((0.01, 0.02),)})
     assert rank.executor.channel.done == [("solve", ["what the ranks have handed in"])]
     assert set(rank.executor.profiler.next_clocks().planned_mhz) <= set(CLOCKS_MHZ)
 
 
-def test_where_readings_are_old_a_rank_hands_in_the_latencies_that_its_instructions_tell(rank, monkeypatch):
-    gpu, topology, trace = rank.meter.gpu, rank.meter.topology, object()
-    found = StageReport(topology, trace, SimpleNamespace(latencies_s={900: (0.02,)}))
-    monkeypatch.setattr(gpu, "readings_are_old", True)
-    monkeypatch.setattr(
-        gpu, "learn_latencies", lambda told_s: setattr(gpu, "unheld_latencies_s", told_s), raising=False
-    )
+def test_a_rank_hands_in_the_latencies_that_its_readings_and_its_instructions_tell(rank):
+    told = SimpleNamespace(latencies_s={900: [(0.02, 0.03)], 1200: [(0.0, 0.04)]})
+    found = StageReport(rank.meter.topology, object(), told)
     rank.executor.profiler = SimpleNamespace(report=lambda baseline: found)
     rank.executor.execute(SolveProfile(1, baseline=range(24, 28)), 30)
-    assert rank.executor.channel.handed_in[0]().latencies_s == {900: (0.02,)}
+    handed_in = rank.executor.channel.handed_in[0]()
+    assert handed_in.latencies_s == {900: [(0.02, 0.03)], 1200: [(0.01, 0.02), (0.0, 0.04)]}
 
 
 def test_the_sweep_is_made_from_the_baseline_and_from_what_all_ranks_agree_on(tmp_path, monkeypatch):

@@ -175,6 +175,15 @@ def test_the_end_closes_the_bus_before_anybody_writes(tmp_path):
     assert closed == [(JobEnded, True)]
 
 
+def test_the_latencies_that_all_ranks_have_told_are_expected_of_each(tmp_path):
+    rank, table = LoneRank(tmp_path), first_table(1)
+    table = replace(table, groups=(replace(table.groups[0], switch_latency_s={900: 0.03}),))
+    decision = Decision(Phase.SOLVING, (), 0.0, (PlansAdopted(1, table, None),), ())
+    rank.session._controller = SimpleNamespace(decide=lambda _: decision, phase=Phase.SOLVING, table=table)
+    rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    assert rank.gpu.expected_s == {900: 0.03}
+
+
 def test_once_the_clocks_of_a_plan_have_been_timed_the_gpu_is_read_calmly(tmp_path):
     rank, table, calm = LoneRank(tmp_path), first_table(1), []
     rank.gpu.watch_calmly = calm.append
