@@ -18,6 +18,7 @@ CAUTION_STEPS = (0.0, 0.5, 1.0)
 """Steps of the guard between the planned (0) and the highest clock (1)."""
 
 _WINDOW = 12  # both steps are taken within 30 iterations
+_SUSPECTS = 6  # of these; a baseline refreshed then comes before the first step
 _CALM = 64  # iterations after a step until the plan is tried again
 _SETTLING = 2  # iterations after a change that still belong to what was before
 _MOST_CALM = 4096
@@ -90,13 +91,14 @@ class ThroughputGuard:
         self._recent.append(time_s)
         self._planned_s = planned_s
         self._calm += 1
+        typical_s, last = median(self._recent), self.step == len(CAUTION_STEPS) - 1
+        if not last and len(self._recent) >= _SUSPECTS:
+            known_s = planned_s * max(self._pace, self.inflation)
+            self.wants_baseline = typical_s > (1.0 + self._max_slowdown) / 2.0 * known_s + _SURE * deviation_s
         if len(self._recent) < _WINDOW:
             return False
-        typical_s = median(self._recent)
-        if self.step == len(CAUTION_STEPS) - 1:
+        if last:
             return self._judge(typical_s, planned_s, fastest_s, deviation_s)
-        known_s = planned_s * max(self._pace, self.inflation)
-        self.wants_baseline = typical_s > (1.0 + self._max_slowdown) / 2.0 * known_s + _SURE * deviation_s
         if typical_s > self._allowed_s(planned_s, deviation_s):
             self._slow_s = max(self._slow_s, typical_s) if self.step else typical_s
             self._move(self.step + 1)

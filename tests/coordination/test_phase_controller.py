@@ -230,7 +230,7 @@ def test_stragglers_are_not_reacted_to_where_that_is_switched_off():
 
 
 def test_an_iteration_time_that_the_plan_does_not_explain_is_met_with_caution():
-    job = Job(**SHORT).enforces()
+    job = Job(**SHORT, baseline_every=0).enforces()
     job.runs(25, time_s=1.1 * T_MIN_S)
     (stepped,) = job.events(GuardStepped)
     assert stepped.caution == 0.5

@@ -67,6 +67,15 @@ def test_the_baseline_is_refreshed_sooner_where_the_plan_gets_late():
     assert not job.events(GuardStepped)
 
 
+def test_a_baseline_is_refreshed_before_the_guard_s_first_step():
+    """Seen on a virtual B200: GPUs had warmed up by 3 % since the sweep, and the guard raised clocks for it."""
+    job = Job(**SHORT, baseline_every=1000, max_slowdown=1.02).enforces()
+    planned_s, begin = max(plan.time_s for plan in job.decisions[-1].plans), job.iteration
+    job.runs(40, time_s=1.03 * planned_s)
+    assert [number for number in refreshed(job) if number >= begin]
+    assert not job.events(GuardStepped)
+
+
 @pytest.mark.parametrize(
     ("config", "rounds"),
     [
