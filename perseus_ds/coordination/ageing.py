@@ -1,8 +1,9 @@
 """How much of the highest clocks' slowing shows in a plan, as GPUs warm up.
 
 At the power limit a warm GPU, which leaks, runs at a lower clock. Refreshed baselines tell how much slower iterations
-at the highest clocks have become. A plan becomes so only as far as its instructions run at the limit: where a GPU runs
-lower clocks most of the time, its power has room for the highest one now and then.
+at the highest clocks have become. A plan becomes so only as far as its instructions run at the limit, or so little below it
+that it comes down to them: where a GPU runs lower clocks most of the time, its power has room for the highest one now and
+then.
 """
 
 from __future__ import annotations
@@ -43,14 +44,17 @@ def _growth(group: PipelineGroup, plan: FrequencyPlan | None) -> float:
     """Return how much longer an iteration takes, relative to its instructions at the limit; None: at highest clocks."""
     tops_mhz, instructions = _tops_mhz(group), group.dag.instructions
     stage = np.array([one.stage for one in instructions])
-    times_s, limited = np.zeros(len(stage)), np.zeros(len(stage), dtype=bool)
+    times_s, limit_s = np.zeros(len(stage)), np.zeros(len(stage))
     for row, one in enumerate(instructions):
         key = CurveKey.of(one)
         mhz = tops_mhz[key] if plan is None else plan.clocks_mhz[one.stage][one.operation]
-        times_s[row], limited[row] = group.expected_s(key, mhz), key in group.limited and mhz == tops_mhz[key]
+        times_s[row] = group.expected_s(key, mhz)
+        if key in group.limited:  # no clock is faster than what the limit makes of the highest
+            limit_s[row] = (1.0 + _LONGER) * group.expected_s(key, tops_mhz[key])
+    limited = limit_s > times_s
     share = np.bincount(stage, times_s * limited) / np.bincount(stage, times_s)
-    limited &= share[stage] >= _MOSTLY
-    return (group.dag.makespan(times_s * (1.0 + _LONGER * limited)) / group.dag.makespan(times_s) - 1.0) / _LONGER
+    slower_s = np.where(limited & (share[stage] >= _MOSTLY), limit_s, times_s)
+    return (group.dag.makespan(slower_s) / group.dag.makespan(times_s) - 1.0) / _LONGER
 
 
 def _tops_mhz(group: PipelineGroup) -> dict[CurveKey, int]:
