@@ -1,9 +1,9 @@
 """How much of the highest clocks' slowing shows in a plan, as GPUs warm up.
 
 At the power limit a warm GPU, which leaks, runs at a lower clock. Refreshed baselines tell how much slower iterations
-at the highest clocks have become. A plan becomes so only as far as its instructions run at the limit, or so little below it
-that it comes down to them: where a GPU runs lower clocks most of the time, its power has room for the highest one now and
-then.
+at the highest clocks have become. A plan becomes so only as far as its instructions run at the limit, or so little
+below it that it comes down to them. Where a GPU runs lower clocks most of the time, its power has room for the highest
+one now and then.
 """
 
 from __future__ import annotations
