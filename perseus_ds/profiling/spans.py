@@ -146,18 +146,21 @@ def with_requests(spans: Sequence[Span], taken: Iterable[tuple[float, int]]) -> 
         taken: (time, MHz) of each request, in order of time.
     """
     coming = deque(taken)
-    found: list[Span] = []
+    return [
+        span if asked_s is None else replace(span, asked_s=_taken_s(coming, span.frequency_mhz, asked_s, span.asked_s))
+        for span, asked_s in zip(spans, _asked_s(spans), strict=True)
+    ]
+
+
+def _asked_s(spans: Iterable[Span]) -> Iterator[float | None]:
+    """Yield when each span's clock was asked for; None where none was."""
     asked_mhz, free_s = 0, -inf
     for span in spans:
         mhz = span.frequency_mhz
-        if mhz and (mhz != asked_mhz or span.asked_s > -inf):
-            asked_s = span.asked_s if span.asked_s > -inf else free_s
-            found.append(replace(span, asked_s=_taken_s(coming, mhz, asked_s, span.asked_s)))
-        else:
-            found.append(span)
+        asks = mhz and (mhz != asked_mhz or span.asked_s > -inf)
+        yield None if not asks else span.asked_s if span.asked_s > -inf else free_s
         if mhz:
             asked_mhz, free_s = mhz, span.end_s
-    return found
 
 
 def _taken_s(coming: deque[tuple[float, int]], mhz: int, asked_s: float, otherwise_s: float) -> float:
@@ -179,16 +182,11 @@ def changes(spans: Sequence[Span], latency_s: float) -> list[Change]:
         spans: Work in order of time.
         latency_s: From a clock request to the new clock.
     """
-    found: list[Change] = []
-    asked_mhz, free_s = 0, -inf
-    for span in spans:
-        if not span.frequency_mhz:
-            continue
-        if span.frequency_mhz != asked_mhz or span.asked_s > -inf:
-            asked_s = span.asked_s if span.asked_s > -inf else free_s
-            found.append(Change(asked_s, asked_s + latency_s, span.frequency_mhz))
-        asked_mhz, free_s = span.frequency_mhz, span.end_s
-    return found
+    return [
+        Change(asked_s, asked_s + latency_s, span.frequency_mhz)
+        for span, asked_s in zip(spans, _asked_s(spans), strict=True)
+        if asked_s is not None
+    ]
 
 
 def segments(spans: Sequence[Span], changed: Iterable[Change]) -> list[Segment]:
