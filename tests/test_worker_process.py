@@ -109,21 +109,18 @@ def test_a_call_in_progress_fails_when_the_process_is_closed_and_is_not_made_her
 def test_a_thread_of_this_process_goes_on_meanwhile(worker) -> None:
     def share_of_trainer(call: Callable[..., object]) -> float:
         """The CPU time of a thread that runs Python alone, of its and the caller's: the same on a busy host."""
-        over, trainer_s = threading.Event(), list[float]()
+        trainer_s = 0.2
 
         def trains() -> None:
-            while not over.is_set():
+            while time.thread_time() < trainer_s:
                 sum(range(10_000))
-            trainer_s.append(time.thread_time())
 
         thread = threading.Thread(target=trains)
         begin_s = time.thread_time()
         thread.start()
-        call(busy, 0.5)
-        caller_s = time.thread_time() - begin_s
-        over.set()
-        thread.join()
-        return trainer_s[-1] / (trainer_s[-1] + caller_s)
+        while thread.is_alive():
+            call(busy, 0.05)
+        return trainer_s / (trainer_s + time.thread_time() - begin_s)
 
     worker.call(where)
 
