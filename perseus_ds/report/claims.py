@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ class CurveErrors:
     """Relative errors of the profile's points against the true cost of the same instructions.
 
     GPUs draw more as they get warm. The profile tells of the midst of the time in which it was measured, so the true
-    energies are of that warmth.
+    energies are of that warmth. Where the power limit holds most, the highest clock's point is what it makes of whole
+    iterations.
 
     Attributes:
         points: Number of compared points.
@@ -130,16 +132,20 @@ def _midst(data: RunData) -> int:
 
 def _curve_errors(profile: Profile, truths: Sequence[Truth], midst: int) -> CurveErrors | None:
     """Compare every point of the profile with the true cost at its clock, as warm as in iteration ``midst``."""
-    sums: dict[tuple[CurveKey, int], np.ndarray] = {}
+    sums, steady = (defaultdict[tuple[CurveKey, int], np.ndarray](lambda: np.zeros(3)) for _ in range(2))
     for truth in truths:
         warmth = truth.begins[midst].warmth if midst in truth.begins else 1.0
-        for point, one in truth.instructions.items():
-            true = np.array([1.0, one.time_s, warmth * one.cold_j + one.limited_j])
-            sums[point] = sums.get(point, np.zeros(3)) + one.instances * true
+        for place, one in truth.instructions.items():
+            sums[place] += one.instances * np.array([1.0, one.time_s, warmth * one.energy_j])
+        for place, one in truth.steady.items():
+            steady[place] += one.instances * np.array([1.0, one.time_s, one.energy_j])
     errors = []
     for key, points in profile.curves.items():
         for point in points:
-            if (found := sums.get((key, point.frequency_mhz))) is not None:
+            place = (key, point.frequency_mhz)
+            mostly_held = point is points[0] and steady[place][0] > sums[place][0]
+            found = steady[place] if mostly_held or not sums[place][0] else sums[place]
+            if found[0]:
                 _, time_s, energy_j = found / found[0]
                 errors.append((point.time_s / time_s - 1.0, point.energy_j / energy_j - 1.0))
     if not errors:

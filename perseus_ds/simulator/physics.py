@@ -170,7 +170,7 @@ def request_clock(gpu: GpuDynamic, spec: GpuSpec, clock: int) -> None:
     if gpu.pending_count == MAX_PENDING:
         _take_effect(gpu)
     if effective_s <= gpu.time_s:
-        gpu.clock = clock
+        _set_clock(gpu, clock)
         return
     slot = gpu.pending[gpu.pending_count]
     slot.effective_s, slot.clock = effective_s, clock
@@ -189,10 +189,16 @@ def _latency_s(spec: GpuSpec, clock: int, request: int) -> float:
 
 def _take_effect(gpu: GpuDynamic) -> None:
     """Apply the oldest pending clock."""
-    gpu.clock = gpu.pending[0].clock
+    _set_clock(gpu, gpu.pending[0].clock)
     for index in range(1, gpu.pending_count):
         gpu.pending[index - 1] = gpu.pending[index]
     gpu.pending_count -= 1
+
+
+def _set_clock(gpu: GpuDynamic, clock: int) -> None:
+    if clock != gpu.clock:
+        gpu.unchanged = 0
+    gpu.clock = clock
 
 
 def _look_s(spec: GpuSpec) -> float:

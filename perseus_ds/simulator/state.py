@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 8
+LAYOUT_VERSION = 9
 MAX_CLOCKS = 256
 MAX_CURVES = 512
 MAX_PENDING = 16
@@ -110,7 +110,13 @@ class ItemState(Structure):
 class TruthState(Structure):
     """True cost of one curve's instructions that ran at one clock; for fields, see ``truth.Cost``."""
 
-    _fields_ = (("count", c_double), ("time_s", c_double), ("cold_j", c_double), ("limited_j", c_double))
+    _fields_ = (("count", c_double), ("time_s", c_double), ("energy_j", c_double))
+
+    def add(self, time_s: float, energy_j: float) -> None:
+        """Count one instruction more."""
+        self.count += 1.0
+        self.time_s += time_s
+        self.energy_j += energy_j
 
 
 class GpuDynamic(Structure):
@@ -139,6 +145,7 @@ class GpuDynamic(Structure):
         ("begin_j", c_double),
         ("begin_clock", c_int32),  # but for the power limit; -1: the instruction had another one, too, or was slowed
         ("limited", c_int32),  # 1: the power limit has held the running instruction
+        ("unchanged", c_int32),  # iterations that have begun since the clock asked for has changed
         ("channels", ChannelState * MAX_CHANNELS),
         ("stalled_until_s", c_double),
         ("tick_s", c_double),  # next look of the governor
@@ -189,6 +196,7 @@ class GpuState(Structure):
         ("ended_s", c_double * MAX_ITEMS),
         ("iterations", (c_double * 3) * MAX_ITERATIONS),  # the truth at their begins: time_s, energy_j, warmth
         ("truth", (TruthState * MAX_CLOCKS) * MAX_CURVES),
+        ("steady_truth", (TruthState * MAX_CLOCKS) * MAX_CURVES),
         ("keys", CurveKeyState * MAX_CURVES),
         ("table", ((c_double * 2) * MAX_CLOCKS) * MAX_CURVES),  # time_s, energy_j
     )

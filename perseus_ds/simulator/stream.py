@@ -219,9 +219,11 @@ class Moment:
             channel.times_s[item.number % RECENT] = gpu.time_s
         elif item.kind == Item.SYNCHRONIZE:
             gpu.host_s = max(gpu.host_s, gpu.time_s) + HOST_OVERHEAD_S
-        elif item.kind == Item.ITERATION and self._real:
-            begun = gpu.time_s, gpu.energy_j, warmth(gpu, card.spec)
-            card.file.state.iterations[item.number % MAX_ITERATIONS][:] = begun
+        elif item.kind == Item.ITERATION:
+            gpu.unchanged += 1
+            if self._real:
+                begun = gpu.time_s, gpu.energy_j, warmth(gpu, card.spec)
+                card.file.state.iterations[item.number % MAX_ITERATIONS][:] = begun
         self._over(card, gpu)
 
     def _over(self, card: Card, gpu: GpuDynamic) -> None:
@@ -258,11 +260,9 @@ def _note_truth(card: Card, gpu: GpuDynamic) -> None:
     """Record the true cost of an instruction, unless its clock has changed or something beside it slows it down."""
     if gpu.begin_clock < 0 or gpu.factor != 1.0:
         return
-    truth = card.file.state.truth[gpu.curve][gpu.begin_clock]
-    truth.count += 1.0
-    truth.time_s += gpu.time_s - gpu.begin_s
-    drawn_j = gpu.energy_j - gpu.begin_j
-    if gpu.limited:
-        truth.limited_j += drawn_j
-    else:
-        truth.cold_j += drawn_j / warmth(gpu, card.spec)
+    state: GpuState = card.file.state
+    lasted_s, drawn_j = gpu.time_s - gpu.begin_s, gpu.energy_j - gpu.begin_j
+    if not gpu.limited:
+        state.truth[gpu.curve][gpu.begin_clock].add(lasted_s, drawn_j / warmth(gpu, card.spec))
+    if gpu.unchanged > 1:
+        state.steady_truth[gpu.curve][gpu.begin_clock].add(lasted_s, drawn_j)

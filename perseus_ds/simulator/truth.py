@@ -29,19 +29,17 @@ class Begin(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a curve's instructions at one clock took. Their energy is the sum of two means.
+    """What a curve's instructions at one clock took.
 
     Attributes:
         instances: Number of instructions.
         time_s: Mean time.
-        cold_j: Mean energy of those that the power limit did not hold, as of a cold GPU. Warm ones draw more.
-        limited_j: Mean energy of the others. However warm a GPU, the limit is the same.
+        energy_j: Mean energy.
     """
 
     instances: float
     time_s: float
-    cold_j: float
-    limited_j: float
+    energy_j: float
 
 
 @dataclass(frozen=True)
@@ -51,15 +49,20 @@ class Truth:
     Attributes:
         index: Its number in the directory: by pipeline, then stage, then tensor rank.
         begins: Of each iteration.
-        instructions: By curve and clock in MHz: the one asked for, or that a hot GPU is held at. At the power limit
-            they are what it makes of the clock asked for. Longer ones beside the gradient reduction are left out: plans
-            have an extra time for them. So are those of a GPU that something slows down at all clocks.
+        instructions: By curve and clock in MHz: the one asked for, or that a hot GPU is held at. Those that the power
+            limit held ran at another clock and are left out. Energies are of a cold GPU; warm ones draw more. Longer
+            ones beside the gradient reduction are left out: plans have an extra time for them. So are those of a GPU
+            that something slows down at all clocks.
+        steady: The same with those that the power limit held, once the clock asked for has stayed for an iteration: at
+            the limit, what a GPU did before decides what it draws. Energies are as drawn: however warm a GPU, the limit
+            is the same.
         host_ahead: Largest lead of the host in the latest few hundred instructions.
     """
 
     index: int
     begins: Mapping[int, Begin]
     instructions: Mapping[tuple[CurveKey, int], Cost]
+    steady: Mapping[tuple[CurveKey, int], Cost]
     host_ahead: int
 
 
@@ -87,14 +90,17 @@ def _truth(card: Card, iterations: list[int]) -> Truth:
             for number in iterations
             if number > newest - MAX_ITERATIONS
         }
-        instructions = {
-            (key, mhz): Cost(one.count, *(total / one.count for total in (one.time_s, one.cold_j, one.limited_j)))
-            for key, row in card.rows.items()
-            for mhz, one in zip(card.spec.clocks_mhz, state.truth[row], strict=False)
-            if one.count
-        }
+        instructions, steady = (
+            {
+                (key, mhz): Cost(one.count, one.time_s / one.count, one.energy_j / one.count)
+                for key, row in card.rows.items()
+                for mhz, one in zip(card.spec.clocks_mhz, kept[row], strict=False)
+                if one.count
+            }
+            for kept in (state.truth, state.steady_truth)
+        )
     known = {number: begin for number, begin in begins.items() if begin.time_s > 0.0}
-    return Truth(state.constants.index, known, instructions, _host_ahead(state))
+    return Truth(state.constants.index, known, instructions, steady, _host_ahead(state))
 
 
 def _host_ahead(state: GpuState) -> int:

@@ -54,7 +54,7 @@ def test_a_job_that_only_observes_tells_the_energy_of_each_rank_and_kind(framewo
     own_j = {(int(row["stage"]), row["kind"]): float(row["energy_j"]) for row in first}
     for truth in read_truth(tmp_path / "run" / "gpus", []):
         for (key, _), cost in truth.instructions.items():
-            assert own_j[key.stage, key.kind.value] == pytest.approx(MICROBATCHES * cost.cold_j, rel=0.35)
+            assert own_j[key.stage, key.kind.value] == pytest.approx(MICROBATCHES * cost.energy_j, rel=0.35)
 
     metrics = text_string_to_metric_families((tmp_path / "perseus.prom").read_text())
     samples = next(family.samples for family in metrics if family.name == "perseus_ds_rank_energy_joules")

@@ -11,7 +11,7 @@ from perseus_ds.report.claims import claims_of
 from perseus_ds.simulator.gpu import GpuSpec, VirtualGpu, create_gpu
 from perseus_ds.simulator.launch import VirtualStream
 from perseus_ds.simulator.state import state_path
-from perseus_ds.simulator.truth import read_truth
+from perseus_ds.simulator.truth import Cost, Truth, read_truth
 
 KEY = CurveKey(0, Kind.FORWARD)
 
@@ -91,6 +91,21 @@ def test_a_profile_is_compared_with_gpus_as_warm_as_while_it_was_measured(tmp_pa
     assert claims is not None
     assert claims.curves is not None
     assert claims.curves.energy_worst < 0.02
+
+
+def test_at_the_power_limit_whole_iterations_at_the_highest_clock_count(run, monkeypatch):
+    truth = Truth(
+        index=0,
+        begins={},
+        instructions={(KEY, 1400): Cost(2, 0.9, 400.0), (KEY, 700): Cost(1, 2.0, 200.0)},
+        steady={(KEY, 1400): Cost(3, 1.25, 303.0), (KEY, 800): Cost(2, 1.0, 1.0), (KEY, 700): Cost(9, 3.0, 330.0)},
+        host_ahead=0,
+    )
+    monkeypatch.setattr("perseus_ds.report.claims.read_truth", lambda *_: [truth])
+    curves = claims_of(run).curves
+    assert curves.points == 3
+    assert curves.time_worst == pytest.approx(0.2), "at 1,400 MHz; 5 % at 700 MHz, where instructions held it"
+    assert curves.energy_worst == pytest.approx(0.0)
 
 
 def test_a_run_without_a_plan_claims_nothing(run):
