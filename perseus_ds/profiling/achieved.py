@@ -10,18 +10,20 @@ before. So times count only where a clock was held, and those of the highest clo
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from statistics import fmean, median, median_low
+from math import inf, nan
+from statistics import median, median_low
 from typing import NamedTuple
 
-from perseus_ds.profiling.spans import Segment
+from perseus_ds.profiling.spans import Segment, Span
 from perseus_ds.profiling.table import CurveKey
 
 __all__ = [
+    "DELAYED",
     "Limited",
     "Reading",
     "at_achieved_clocks",
@@ -31,6 +33,9 @@ __all__ = [
     "limited",
     "sustained_clocks",
 ]
+
+DELAYED = 1.5
+"""Times the usual duration at the power limit: something else delayed such an instruction."""
 
 _LOWER_MHZ = 8
 _OFTEN = 0.2
@@ -57,12 +62,13 @@ class Limited(NamedTuple):
     Attributes:
         did: What it did. Curves that cannot hold the highest clock have the clocks asked for, others those achieved.
         sustained_mhz: The highest clock that can be held, of curves that cannot hold the highest.
-        off_mhz: Of each of their instructions: the clock read, less that of whole iterations at the highest clock.
+        faster: By how much each of their instructions was faster than in whole iterations at the highest clock, as a
+            share. It ran at a higher clock by about that share: its time tells what a reading 0.1 s old does not.
     """
 
     did: list[Segment]
     sustained_mhz: Mapping[CurveKey, int]
-    off_mhz: list[float]
+    faster: list[float]
 
 
 def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> list[Segment]:
@@ -137,28 +143,53 @@ def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Map
     return {key: mhz for key, mhz in settled.items() if mhz < highest_mhz}
 
 
-def limited(did: Sequence[Segment], readings: Sequence[Reading], sustained: Mapping[CurveKey, int]) -> Limited:
+def limited(
+    did: Sequence[Segment],
+    readings: Sequence[Reading],
+    sustained: Mapping[CurveKey, int],
+    usual_s: Mapping[CurveKey, float],
+    spans: Iterable[Span],
+) -> Limited:
     """Return what the power limit decides.
 
     Args:
         did: What the GPU did, with the clocks asked for.
         readings: Of the SM clock, in order of time.
         sustained: Result of ``sustained_clocks``.
+        usual_s: Mean time of instructions of these curves in whole iterations at the highest clock.
+        spans: The work that ``did`` was cut from.
     """
     achieved = at_achieved_clocks(did, readings)
     if not sustained:
         return Limited(achieved, sustained, [0.0] * len(did))
-    read = at_read_clocks(did, readings)
-    usual_mhz: dict[object, float] = {
-        key: fmean(read[index].clock_mhz for index in where)
-        for key, where in _at_highest(did).items()
-        if key in sustained
-    }
     return Limited(
         [wanted if wanted.what in sustained else came for wanted, came in zip(did, achieved, strict=True)],
         sustained,
-        [one.clock_mhz - usual_mhz[one.what] if one.what in usual_mhz else 0.0 for one in read],
+        _faster(did, spans, sustained, usual_s),
     )
+
+
+def _faster(
+    did: Sequence[Segment], spans: Iterable[Span], sustained: Mapping[CurveKey, int], usual_s: Mapping[CurveKey, float]
+) -> list[float]:
+    """Return how much faster than usual each instruction was that the limit held from begin to end; 0 for others."""
+    work = [(span, span.key) for span in spans if span.key is not None]
+    begins_s = [span.begin_s for span, _ in work]
+    within = [bisect_right(begins_s, one.begin_s) - 1 if isinstance(one.what, CurveKey) else None for one in did]
+    lower = {
+        number
+        for one, number in zip(did, within, strict=True)
+        if isinstance(one.what, CurveKey) and one.clock_mhz <= sustained.get(one.what, inf)
+    }
+
+    def faster(number: int | None) -> float:
+        if number is None or number in lower:
+            return 0.0
+        span, key = work[number]
+        expected_s, lasted_s = span.size * usual_s.get(key, nan), span.end_s - span.begin_s
+        return expected_s / lasted_s - 1.0 if lasted_s <= DELAYED * expected_s else 0.0
+
+    return [faster(number) for number in within]
 
 
 def held_alone(did: Sequence[Segment], achieved: Sequence[Segment]) -> list[Segment]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.profiling.achieved import (
+    DELAYED,
     Limited,
     Reading,
     at_achieved_clocks,
@@ -38,8 +39,6 @@ from perseus_ds.profiling.visits import Settled, by_curve, undisturbed_s
 from perseus_ds.profiling.window import SampledWindow
 
 __all__ = ["Attribution", "attribute"]
-
-_DELAYED = 1.5  # times the usual duration at the power limit: something else delayed such an instruction
 
 
 @dataclass(frozen=True)
@@ -210,11 +209,12 @@ def _ran(
     """Return the work without waits for a late host, what the GPU did, and the latencies of clocks that this tells."""
     # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
     held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
-    ran = without_stalls(spans, held, {key: _DELAYED * top.time_s for key, top in tops.items()})
+    ran = without_stalls(spans, held, {key: DELAYED * top.time_s for key, top in tops.items()})
     # But it tells well when a much lower clock came or went.
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
     did = segments(ran, arrivals(ran, changed, told, stall_s))
-    return ran, limited(did, readings, sustained), told_latencies_s(ran, changed, told, stall_s)
+    limit = limited(did, readings, sustained, {key: top.time_s for key, top in tops.items()}, ran)
+    return ran, limit, told_latencies_s(ran, changed, told, stall_s)
 
 
 def _above(
@@ -269,6 +269,6 @@ def _curves(
 def _mean_time(at_highest: Sequence[Settled]) -> ProfilePoint:
     """Return the mean time at the power limit: what a GPU did before decides how long it holds which clock."""
     usual_s = undisturbed_s([one.seconds for one in at_highest])
-    durations_s = np.array([one.seconds for one in at_highest if one.seconds <= _DELAYED * usual_s])
+    durations_s = np.array([one.seconds for one in at_highest if one.seconds <= DELAYED * usual_s])
     half_width_s = CONFIDENCE * float(durations_s.std()) / sqrt(len(durations_s))
     return ProfilePoint(at_highest[0].mhz, float(durations_s.mean()), 0.0, half_width_s)

@@ -31,6 +31,8 @@ _Shared = tuple[Kind, bool, int]
 # smooth deviation, and of each point's own.
 _LEVELS = ((0.003, 0.002), (0.02, 0.006), (0.2, 0.1))
 _DEVIATIONS = tuple(product(_LEVELS, (0.001, 0.005, 0.03), (0.0005, 0.002, 0.006)))
+# Likewise of a curve's level at the power limit: what ran before decides what the limit lets an instruction draw.
+_HELD = 0.05
 # How far a kind's curve leaves a parabola where the others do not: forwards and backwards by 0.4 % on the shipped A100
 # profile, by 1.1 % on an A40. With the noise of one GPU gone, wrong times of what ran would look like more.
 _WAVES = 0.01
@@ -125,9 +127,12 @@ def _deviations(evidence: Evidence, expected: Array) -> Iterator[Array]:
     """Yield the covariance of the deviation from the expected values, shape (p, p), for each of its sizes."""
     lone = np.diag(np.where(expected == 0.0, _VAGUE * evidence.scale, 0.0) ** 2)
     sizes = np.outer(expected, expected)
+    held = np.zeros_like(sizes)
+    for states in evidence.plateaus:
+        held[np.ix_(states, states)] = _HELD**2
     for (gpu, level), smooth, free in _DEVIATIONS:
         curves = [*evidence.curves, *evidence.plateaus]
-        yield sizes * deviation_covariance(curves, evidence.clock, gpu, level, smooth, free) + lone
+        yield sizes * (held + deviation_covariance(curves, evidence.clock, gpu, level, smooth, free)) + lone
 
 
 def deviation_covariance(curves: Columns, clock: Array, gpu: float, level: float, smooth: float, free: float) -> Array:

@@ -31,7 +31,7 @@ class Columns:
 
     Attributes:
         states: Curve and MHz of the first ones. Waiting, its slope and other work follow. Where there are plateaus, the
-            surge after a rest follows, and how a plateau's power follows the clock that was read.
+            surge after a rest follows, and how a plateau's power follows how fast an instruction was.
         curves: For each curve its columns, up to the clock that it can hold.
         plateaus: For each curve that cannot hold the highest clock the columns above: whatever is asked for there, the
             power limit decides.
@@ -69,7 +69,7 @@ def work_of(limited: Limited) -> Work:
     Args:
         limited: What the GPU did, in order of time.
     """
-    did, sustained, off_mhz = limited
+    did, sustained, faster = limited
     columns = _columns(did, sustained)
     surges = _surges(did, sustained) if columns.plateaus else []
     at = {state: index for index, state in enumerate(columns.states)}
@@ -92,7 +92,7 @@ def work_of(limited: Limited) -> Work:
                 share = _SURGE_S / max(end_s - begin_s, _SURGE_S)
                 values[halves, surge] = (begins - usual / 2.0) * share, -usual / 2.0 * share
                 if one.clock_mhz > sustained.get(one.what, inf):
-                    values[halves, held] = off_mhz[row] / span_mhz
+                    values[halves, held] = faster[row]
             leaning[halves, curve[one.what]] = 1.0, -1.0
         elif one.what is Between.OTHER:
             values[halves, other] = 1.0

@@ -1,6 +1,9 @@
 """Clocks that a GPU could not hold."""
 
 from dataclasses import replace
+from math import nan
+
+import pytest
 
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.achieved import (
@@ -9,9 +12,10 @@ from perseus_ds.profiling.achieved import (
     at_read_clocks,
     at_the_limit,
     held_alone,
+    limited,
     sustained_clocks,
 )
-from perseus_ds.profiling.spans import Between, Segment
+from perseus_ds.profiling.spans import Between, Change, Segment, Span, segments
 from perseus_ds.profiling.table import CurveKey
 
 FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
@@ -108,6 +112,24 @@ def test_what_the_limit_makes_of_the_highest_clock_is_told_by_whole_iterations_a
     assert sustained_clocks(did, held[: len(did)]) == dict.fromkeys((FORWARD, BACKWARD), 1755)
     assert sustained_clocks([*did, *warm], held) == dict.fromkeys((FORWARD, BACKWARD), 1500)
     assert at_the_limit(did, set()) == []
+
+
+def test_at_the_limit_an_instruction_s_time_tells_how_high_its_clock_was() -> None:
+    begins_s, lasted_s = (0.0, 0.1, 0.2, 1.0, 1.1, 1.3), (0.1, 0.08, 0.4, 0.1, 0.125, 0.08)
+    keys, sizes = (FORWARD, *[BACKWARD] * 5), (1.0, 1.0, 1.0, 1.0, 1.25, nan)
+    spans = [
+        Span(begin_s, begin_s + seconds, key, 1980, size=size)
+        for begin_s, seconds, key, size in zip(begins_s, lasted_s, keys, sizes, strict=True)
+    ]
+    to_another, lower = Change(0.14, 0.14, 1900), Change(1.05, 1.05, 1500)
+    did = segments(spans, [to_another, lower, Change(1.1, 1.1, 1980)])
+
+    faster = limited(did, [], {BACKWARD: 1755}, {BACKWARD: 0.1}, spans).faster
+
+    told = {(one.begin_s, one.what): share for one, share in zip(did, faster, strict=True) if share}
+    assert told == {(0.1, BACKWARD): pytest.approx(0.25), (0.14, BACKWARD): pytest.approx(0.25)}, (
+        "not what is not held, what a late host delayed, what ran at a lower clock, too, and what is of unknown size"
+    )
 
 
 def test_without_readings_all_is_as_asked() -> None:

@@ -51,7 +51,7 @@ LIMITED = [
 ]
 
 
-HELD = Limited(LIMITED, {BACKWARD: 1000}, [0.0, 0.0, 0.0, 40.0, 0.0, 20.0])
+HELD = Limited(LIMITED, {BACKWARD: 1000}, [0.0, 0.0, 0.0, 0.1, 0.0, 0.05])
 
 
 def test_above_the_clock_that_can_be_held_states_are_a_plateau() -> None:
@@ -78,11 +78,11 @@ def test_at_the_limit_an_instruction_after_a_rest_begins_above_its_like() -> Non
     )
 
 
-def test_a_plateau_follows_the_clock_that_was_read() -> None:
+def test_a_plateau_follows_how_fast_an_instruction_was() -> None:
     work = work_of(HELD)
     held = len(work.columns.states) + 4
     drawn = (np.diff(work.edges_s) * work.values[:, held])[1:].reshape(-1, 3).sum(axis=1)
-    assert drawn == pytest.approx([0.0, 0.0, 0.0, 2.0 * 40 / 400, 0.0, 2.0 * 20 / 400])
+    assert drawn == pytest.approx([0.0, 0.0, 0.0, 2.0 * 0.1, 0.0, 2.0 * 0.05])
 
 
 def test_segments_that_overlap_by_a_little_stay_in_order() -> None:
