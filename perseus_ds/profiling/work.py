@@ -91,8 +91,7 @@ def work_of(limited: Limited) -> Work:
                 begins, usual = surges[row]
                 share = _SURGE_S / max(end_s - begin_s, _SURGE_S)
                 values[halves, surge] = (begins - usual / 2.0) * share, -usual / 2.0 * share
-                if one.clock_mhz > sustained.get(one.what, inf):
-                    values[halves, held] = faster[row]
+                values[halves, held] = faster[row]
             leaning[halves, curve[one.what]] = 1.0, -1.0
         elif one.what is Between.OTHER:
             values[halves, other] = 1.0
