@@ -63,7 +63,8 @@ class Limited(NamedTuple):
         did: What it did. Curves that cannot hold the highest clock have the clocks asked for, others those achieved.
         sustained_mhz: The highest clock that can be held, of curves that cannot hold the highest.
         faster: By how much each of their instructions was faster than in whole iterations at the highest clock, as a
-            share. It ran at a higher clock by about that share: its time tells what a reading 0.1 s old does not.
+            share; 0 where the limit did not decide. It ran at a higher clock by about that share: its time tells what a
+            reading 0.1 s old does not.
     """
 
     did: list[Segment]
@@ -157,7 +158,7 @@ def limited(
         readings: Of the SM clock, in order of time.
         sustained: Result of ``sustained_clocks``.
         usual_s: Mean time of instructions of these curves in whole iterations at the highest clock.
-        spans: The work that ``did`` was cut from.
+        spans: The work, each for as long as it lasted: what a late host delayed tells no clock.
     """
     achieved = at_achieved_clocks(did, readings)
     if not sustained:

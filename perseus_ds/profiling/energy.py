@@ -213,7 +213,7 @@ def _ran(
     # But it tells well when a much lower clock came or went.
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
     did = segments(ran, arrivals(ran, changed, told, stall_s))
-    limit = limited(did, readings, sustained, {key: top.time_s for key, top in tops.items()}, ran)
+    limit = limited(did, readings, sustained, {key: top.time_s for key, top in tops.items()}, spans)
     return ran, limit, told_latencies_s(ran, changed, told, stall_s)
 
 

@@ -15,6 +15,7 @@ from perseus_ds.profiling.achieved import (
     limited,
     sustained_clocks,
 )
+from perseus_ds.profiling.arrivals import without_stalls
 from perseus_ds.profiling.spans import Between, Change, Segment, Span, segments
 from perseus_ds.profiling.table import CurveKey
 
@@ -130,6 +131,14 @@ def test_at_the_limit_an_instruction_s_time_tells_how_high_its_clock_was() -> No
     assert told == {(0.1, BACKWARD): pytest.approx(0.25), (0.14, BACKWARD): pytest.approx(0.25)}, (
         "not what is not held, what a late host delayed, what ran at a lower clock, too, and what is of unknown size"
     )
+
+
+def test_at_the_limit_what_a_late_host_delayed_tells_no_clock() -> None:
+    spans = [Span(0.0, 0.1, BACKWARD, 1980), Span(0.1, 0.5, BACKWARD, 1980)]
+    did = segments(without_stalls(spans, {}, {BACKWARD: 0.15}), [])
+    assert did[-1].end_s - did[-1].begin_s == pytest.approx(0.15), "of the rest it waited"
+
+    assert limited(did, [], {BACKWARD: 1755}, {BACKWARD: 0.1}, spans).faster == [0.0, 0.0, 0.0]
 
 
 def test_without_readings_all_is_as_asked() -> None:
