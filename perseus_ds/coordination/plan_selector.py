@@ -180,18 +180,18 @@ class PlanSelector:
         Args:
             round_result: The round.
             table: The current table.
-            refreshes: Whether the iteration refreshed the baseline: it tells what the default clocks take by now, and
-                nothing about the plan.
+            refreshes: Whether the iteration refreshed the baseline. It tells what the default clocks take by now, and
+                who is slow, but nothing about the plan.
         """
         if round_result.iteration < self._since:
             return Heard()
-        if refreshes:
-            self._guard.hear_baseline(round_result.iteration_time_s, table.max_time_s)
-            return Heard()
-        self._power.hear(round_result)
         condition = self._tracker.update(round_result.slowdowns, round_result.throttled, round_result.ceilings_mhz)
         if condition:
             self._told_s = 0.0
+        if refreshes:
+            self._guard.hear_baseline(round_result.iteration_time_s, table.max_time_s)
+            return Heard(condition)
+        self._power.hear(round_result)
         drift = self._drift.update(round_result.slowdowns)
         caution = False
         if (self.slowdowns != 1.0).any() or self.follows_power:

@@ -37,13 +37,18 @@ def test_the_baseline_is_refreshed_among_the_plan_s_iterations():
     assert [event.phase for event in job.events(PhaseEntered)][-1] is Phase.ENFORCING
 
 
-def test_what_a_refresh_measures_says_nothing_about_the_plan():
+@pytest.mark.parametrize("begins", range(8))
+def test_who_becomes_slow_about_a_refresh_is_answered_as_soon_as_ever_and_ends_it(begins):
+    """Seen on a busy host: late iterations asked for a refresh, and a GPU throttled in its midst."""
     job = Job(**SHORT, baseline_every=10).enforces()
-    job.runs(9)
-    for _ in range(5):
-        job.runs(1, slow={(0, 0): 1.5})  # at clocks that the profile does not know
-    job.runs(5)
-    assert job.events(StragglerChanged) == []
+    first = job.iteration - 1
+    job.runs(6 + begins)
+    onset = job.iteration
+    job.runs(7, slow={(0, 0): 1.5})
+    (change,) = job.events(StragglerChanged)
+    assert (change.seen_iteration, change.iteration) == (onset + 1, onset + 3)
+    assert all(decision.plans for decision in job.decisions[change.iteration :])
+    assert set(refreshed(job)) <= set(range(first + 10, min(first + 15, change.iteration)))
 
 
 @pytest.mark.parametrize(("baseline", "disturbed"), [(1.03, False), (1.0, True)])
