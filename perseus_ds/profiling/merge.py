@@ -15,7 +15,7 @@ from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_pro
 
 __all__ = ["merge_profiles"]
 
-_UNCERTAIN = 0.1
+_UNCERTAIN = 0.03
 """Half width of an energy's 95 % interval, as a share of it, from which the log says so."""
 
 

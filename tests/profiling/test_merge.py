@@ -246,14 +246,15 @@ def test_without_a_gpu_that_has_run_the_same_the_power_law_stays(measured, log_l
     assert profile.curves == lost.curves
 
 
-def test_energies_that_are_hardly_known_are_named(measured, log_lines) -> None:
+@pytest.mark.parametrize(("sd", "told"), [(0.1, "±20 %"), (0.02, "±4 %")])
+def test_energies_that_are_hardly_known_are_named(measured, log_lines, sd: float, told: str) -> None:
     _, attributions = measured
     merge_profiles((0, one) for one in attributions)
     assert not log_lines.records
 
     vague = replace(attributions[0], evidence=replace(attributions[0].evidence, noise=1.0)).with_power(
-        replace(attributions[0].power, sd=0.1 * attributions[0].power.values)
+        replace(attributions[0].power, sd=sd * attributions[0].power.values)
     )
     merge_profiles([(0, vague)])
 
-    assert "1 of 1 GPUs: energies of instructions are known to ±20 %" in log_lines.text
+    assert f"1 of 1 GPUs: energies of instructions are known to {told}" in log_lines.text
