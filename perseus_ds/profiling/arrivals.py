@@ -10,9 +10,10 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from math import inf, isnan, nan
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,13 +28,22 @@ _CONTRAST = 0.02
 """Least difference of an instruction's times at two clocks, as a share, for its time to tell the border."""
 _STALLED = 1.05
 """An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
-_ALL_NEW, _ALL_OLD = 0.03, 0.97
+_ALL_NEW, _MOSTLY_OLD, _ALL_OLD = 0.03, 0.5, 0.97
 _UNEVEN = 0.01
 """How far an instruction's time may be off, as a share."""
 _AT_ONCE_S = 0.0005
 """A request that precedes an instruction by no more lands in it."""
 
 _Times = Callable[[CurveKey, int], float | None]
+
+
+class _Ran(NamedTuple):
+    """What an instruction tells that ran at an old clock first, then perhaps at a new one."""
+
+    span: Span
+    old: float  # the share of it that ran at the old clock
+    old_s: float  # how long all of it takes there
+    off_s: float  # how far off the border between the two may be
 
 
 @dataclass(frozen=True)
@@ -164,6 +174,7 @@ def _latencies_s(asked: Sequence[Change], told: Iterable[_Told]) -> dict[int, li
 def _told(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float) -> Iterator[_Told]:
     """Yield what is told of each change."""
     work = [span for span in spans if span.key is not None]
+    begins_s = [span.begin_s for span in work]
     requests_s = [change.asked_s for change in asked]
     at, before_mhz = 0, work[0].frequency_mhz if work else 0
 
@@ -173,36 +184,48 @@ def _told(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_
         first, last = (bisect_left(requests_s, end_s) for end_s in lands_s)
         return span.end_s - span.begin_s - (last - first) * stall_s
 
+    def ran(old_mhz: int, new_mhz: int, index: int) -> _Ran | None:
+        """Return what an instruction's time tells if one of two clocks was in force; None: nothing."""
+        span = work[index]
+        assert span.key is not None
+        old_s, new_s = time_s(span.key, old_mhz), time_s(span.key, new_mhz)
+        if old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST or isnan(span.size):
+            return None
+        old_s, new_s = span.size * old_s, span.size * new_s
+        off_s = _UNEVEN * old_s * new_s / abs(old_s - new_s)
+        return _Ran(span, (took_s(span) - new_s) / (old_s - new_s), old_s, off_s)
+
     for number, change in enumerate(asked):
         until_s = requests_s[number + 1] if number + 1 < len(asked) else inf
         while at < len(work) and work[at].end_s <= change.asked_s:
             at += 1
-        after = ((work[index], took_s(work[index])) for index in range(at, len(work)))
-        told = _of_one(after, change, before_mhz, until_s, time_s)
+        end = bisect_left(begins_s, until_s, lo=at)
+        told = _of_one(change, partial(ran, before_mhz, change.mhz), range(at, end), overtaken=end < len(work))
         yield told
         if not told.missed:
             before_mhz = change.mhz
 
 
-def _of_one(
-    after: Iterable[tuple[Span, float]], change: Change, before_mhz: int, until_s: float, time_s: _Times
-) -> _Told:
-    """Return what the instructions after a request tell, up to the next request."""
-    least_s, uncertainty_s = change.asked_s, 0.0
-    for span, took_s in after:
-        assert span.key is not None
-        if span.begin_s >= until_s:
-            return _Told(least_s, inf, uncertainty_s, missed=least_s > change.asked_s)
-        old_s, new_s = time_s(span.key, before_mhz), time_s(span.key, change.mhz)
-        if old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST or isnan(span.size):
-            break
-        old_s, new_s = span.size * old_s, span.size * new_s
-        share = (took_s - new_s) / (old_s - new_s)
-        uncertainty_s = _UNEVEN * old_s * new_s / abs(old_s - new_s)
-        if share < _ALL_NEW:
-            return _Told(least_s, max(least_s, span.begin_s), uncertainty_s)
-        if share < _ALL_OLD:
-            arrival_s = max(least_s, span.begin_s + share * old_s)
-            return _Told(arrival_s, arrival_s, uncertainty_s)
-        least_s = span.end_s
-    return _Told(least_s, inf, uncertainty_s)
+def _of_one(change: Change, ran: Callable[[int], _Ran | None], after: range, overtaken: bool) -> _Told:
+    """Return what instructions tell of a change.
+
+    Args:
+        change: The change.
+        ran: What an instruction tells, by its index.
+        after: Those after the request, up to the next one.
+        overtaken: Whether there are others after the next request.
+    """
+    least_s, off_s = change.asked_s, 0.0
+    for index in after:
+        if (one := ran(index)) is None:
+            return _Told(least_s, inf, off_s)
+        off_s = one.off_s
+        if one.old < _ALL_NEW:
+            return _Told(least_s, max(least_s, one.span.begin_s), off_s)
+        following = ran(index + 1) if index + 1 in after else None
+        # If the next one does not run at the new clock either, the old one was another than it seems.
+        if one.old < _ALL_OLD and (following is None or following.old < _MOSTLY_OLD):
+            arrival_s = max(least_s, one.span.begin_s + one.old * one.old_s)
+            return _Told(arrival_s, arrival_s, off_s)
+        least_s = one.span.end_s
+    return _Told(least_s, inf, off_s, missed=overtaken and least_s > change.asked_s)

@@ -98,6 +98,19 @@ def test_a_clock_that_had_not_come_when_the_next_was_asked_for_never_came() -> N
     assert found[-1].arrives_s == pytest.approx(9.0, abs=0.02)
 
 
+def test_a_clock_has_not_come_in_the_midst_of_an_instruction_if_the_next_one_does_not_run_at_it() -> None:
+    """Seen on a simulated GH200: a clock asked for in between was thought to be there, and had not come either."""
+    spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (1.0, 1400))
+    asked = [Change(0.0, 0.0, 700), Change(1.95, 2.5, 660), Change(2.0, 2.9, 1400)]
+    points = {FORWARD: (*POINTS[FORWARD], ProfilePoint(660, 2.1, 0.0))}
+
+    found = arrivals(spans, asked, points)
+    told = told_latencies_s(spans, asked, points)
+
+    assert found[-1].arrives_s == 6.0, "as the third instruction ended"
+    assert told[1400] == [pytest.approx((4.0, 4.0), abs=0.03)]
+
+
 def test_a_clock_of_which_no_time_is_known_takes_as_long_as_its_neighbours_say() -> None:
     assert arrived(work((1.0, 1400), (1.25, 1045), (1.5, 1045))) == [pytest.approx(1.5, abs=0.05)]
 
