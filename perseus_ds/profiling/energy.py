@@ -95,6 +95,11 @@ class Attribution:
         """How long the counter takes to show a change of the power in full."""
         return self.window.reach * self.period_s
 
+    @property
+    def doubt(self) -> float:
+        """Half width of an energy's 95 % interval, as a share of it: mean over all instructions and clocks."""
+        return fmean(point.energy_ci_j / point.energy_j for points in self.curves.values() for point in points)
+
     def power_w(self, one: Segment) -> float:
         """Return the fitted power of a segment; a clock of which none was fitted has that of the nearest one."""
         waiting = len(self.states)

@@ -37,7 +37,7 @@ def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "prof
     """
     pipelines, attributions = zip(*ranks, strict=True)
     sharpened, source = _sharpened(attributions, source)
-    doubts = [_doubt(one) for one in sharpened if one.verdict.explained]
+    doubts = [one.doubt for one in sharpened if one.verdict.explained]
     if uncertain := [doubt for doubt in doubts if doubt > _UNCERTAIN]:
         percent = round(100.0 * max(uncertain))
         log.warning("%s", user_message("energy-uncertain", gpus=len(uncertain), all=len(doubts), percent=percent))
@@ -88,11 +88,6 @@ def _sharpened(attributions: Sequence[Attribution], source: str) -> tuple[list[A
         log.warning("%s", user_message("energy-unknown", gpus=lacking, all=len(attributions)))
         source = f"{source}, energies by the published power law"
     return [one or by_law for one, by_law in zip(found, attributions, strict=True)], source
-
-
-def _doubt(attribution: Attribution) -> float:
-    """Return the half width of an energy's interval, as a share of it: mean over all instructions and clocks."""
-    return mean(point.energy_ci_j / point.energy_j for points in attribution.curves.values() for point in points)
 
 
 def _one_stage(mhz: int, points: Sequence[ProfilePoint]) -> ProfilePoint:

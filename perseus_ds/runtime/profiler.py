@@ -17,6 +17,7 @@ from perseus_ds.worker_process import Call, call_here
 __all__ = ["Profiler"]
 
 _SEARCH_AGAIN = 2  # times the iterations of the search before
+_DOUBTED = 0.1  # of an energy: a wrong window, found where there was little to see, leaves as much noise
 
 
 class Profiler:
@@ -93,13 +94,22 @@ class Profiler:
         Raises:
             PerseusError: The energy counter did not move.
         """
-        self.found = attribution = self._thread.submit(self._attribute).result()
+        self.found = attribution = self._thread.submit(self._attribute_surely).result()
         self._thread.shutdown(wait=False)
         topology = self._topology
         trace = self._measurements.trace(baseline, topology.stage, topology.pipeline)
         question = self._measurements.energy_question(baseline, topology.stage)
         energies_j = question.answer(attribution, self._switch_latency_s, self._call)
         return StageReport(topology, trace, attribution, energies_j, attribution.lag_s)
+
+    def _attribute_surely(self) -> Attribution:
+        """Attribute. Where much is in doubt with a window that was found earlier, look for another one."""
+        guess, found = self._guess, self._attribute()
+        if guess is None or found.doubt <= _DOUBTED:
+            return found
+        self._guess = None
+        searched = self._attribute()
+        return searched if searched.verdict.explained else found
 
     def _attribute(self) -> Attribution:
         spans = self._measurements.spans(self._first_iteration, self._topology.stage)
