@@ -160,6 +160,7 @@ def row(gpu: str, case: Case, data: RunData) -> dict[str, Any]:
         "host_ahead": claims.host_ahead,
         "curve_time_rms": claims.curves and claims.curves.time_rms,
         "curve_energy_rms": claims.curves and claims.curves.energy_rms,
+        "curve_energy_told": claims.curves and claims.curves.energy_told,
     }
 
 
@@ -207,8 +208,10 @@ def table(found: list[dict[str, Any]]) -> str:
         "95 % interval",
         "true",
         "error",
+        "slower, true",
         "curves: time",
         "energy",
+        "energy, told",
         "false stragglers",
         "false drifts",
         "late switches",
@@ -222,8 +225,8 @@ def table(found: list[dict[str, Any]]) -> str:
         cells.append(
             "–" if one["saving_interval"] is None else " to ".join(_percent(end, "+") for end in one["saving_interval"])
         )
-        cells += [_percent(one[name], "+") for name in ("true_saving", "saving_error")]
-        cells += [_percent(one[name], "") for name in ("curve_time_rms", "curve_energy_rms")]
+        cells += [_percent(one[name], "+") for name in ("true_saving", "saving_error", "true_slowdown")]
+        cells += [_percent(one[name], "") for name in ("curve_time_rms", "curve_energy_rms", "curve_energy_told")]
         cells += [f"{one[name]:.0f}" for name in ("false_stragglers", "false_drifts", "late_switches", "host_ahead")]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

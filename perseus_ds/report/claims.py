@@ -33,6 +33,8 @@ class CurveErrors:
         time_worst: Largest time error.
         energy_rms: Root mean square of the energy errors.
         energy_worst: Largest energy error.
+        time_told: Mean half width of the 95 % intervals of all the profile's times, as shares of them.
+        energy_told: The same of energies.
     """
 
     points: int
@@ -40,6 +42,8 @@ class CurveErrors:
     time_worst: float
     energy_rms: float
     energy_worst: float
+    time_told: float
+    energy_told: float
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,9 @@ class Claims:
                 f"rms {100 * rms:.2f} %, worst {100 * worst:.2f} %"
                 for rms, worst in ((one.time_rms, one.time_worst), (one.energy_rms, one.energy_worst))
             )
-            rows += [(f"error of {one.points} points in time", "", time), ("the same in energy", "", energy)]
+            told = (f"±{100 * half_width:.2f} %" for half_width in (one.time_told, one.energy_told))
+            titles = f"error of {one.points} points in time", "the same in energy"
+            rows += zip(titles, told, (time, energy), strict=True)
         return rows
 
 
@@ -152,7 +158,10 @@ def _curve_errors(profile: Profile, truths: Sequence[Truth], midst: int) -> Curv
         return None
     time_rms, energy_rms = np.sqrt(np.mean(np.square(errors), axis=0)).tolist()
     time_worst, energy_worst = np.abs(errors).max(axis=0).tolist()
-    return CurveErrors(len(errors), time_rms, time_worst, energy_rms, energy_worst)
+    measured = [point for points in profile.curves.values() for point in points]
+    time_told = fmean(point.time_ci_s / point.time_s for point in measured)
+    energy_told = fmean(point.energy_ci_j / point.energy_j for point in measured)
+    return CurveErrors(len(errors), time_rms, time_worst, energy_rms, energy_worst, time_told, energy_told)
 
 
 def _or_nan(value: float | None) -> float:

@@ -36,7 +36,13 @@ def run_of(tmp_path, **nature):
     rows = [{"iteration": number, "phase": "baseline" if number < 3 else "enforcing"} for number in range(6)]
     summary = {"simulated": True, "saving": 0.30, "slowdown": 0.9, "pipelines": 1}
     profile = Profile(
-        {KEY: (ProfilePoint(1400, 1.0, 303.0), ProfilePoint(700, 2.1, 200.0), ProfilePoint(800, 1.0, 1.0))}
+        {
+            KEY: (
+                ProfilePoint(1400, 1.0, 303.0, 0.01, 9.09),
+                ProfilePoint(700, 2.1, 200.0, 0.042, 6.0),
+                ProfilePoint(800, 1.0, 1.0, 0.0, 0.0),
+            )
+        }
     )
     return SimpleNamespace(path=tmp_path, iterations=rows, summary=summary, profile=profile)
 
@@ -57,7 +63,10 @@ def test_claims_are_set_against_the_truth(run):
     assert curves.points == 2  # nothing ran at 800 MHz
     assert (curves.time_worst, curves.energy_worst) == pytest.approx((0.05, 0.01))
     assert curves.time_rms == pytest.approx(0.05 / math.sqrt(2))
+    assert (curves.time_told, curves.energy_told) == pytest.approx((0.01, 0.02)), "of all three points"
     assert ("energy saved", "+30.00 %", "+33.33 %") in claims.rows()
+    assert ("error of 2 points in time", "±1.00 %", "rms 3.54 %, worst 5.00 %") in claims.rows()
+    assert ("the same in energy", "±2.00 %", "rms 0.71 %, worst 1.00 %") in claims.rows()
 
 
 def test_the_truth_is_a_mean_as_the_claim_is(tmp_path):
