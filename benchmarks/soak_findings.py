@@ -120,7 +120,7 @@ def _saving(plan: Sequence[Disturbance], events: list[dict], energies_j: dict[in
     yield Finding(
         "true saving beside refreshed baselines",
         f"{100 * first:.2f} % at the start, {100 * last:.2f} % at the end",
-        f"equal within {100 * SAVING:.0f} points",
+        f"equal within {100 * SAVING:.0f} points, above 0",
         abs(first - last) < SAVING and last > 0.0,
     )
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from math import inf, nan
+from operator import attrgetter
 from statistics import median, median_low
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ __all__ = [
     "at_read_clocks",
     "at_the_limit",
     "held_alone",
+    "is_limited",
     "limited",
     "sustained_clocks",
 ]
@@ -127,6 +129,18 @@ def at_read_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> list[
         return min(one.clock_mhz, round(near[0][1])) if near else one.clock_mhz
 
     return [replace(one, clock_mhz=clock_mhz(one)) for one in did]
+
+
+def is_limited(readings: Sequence[Reading], at_s: float) -> bool:
+    """Return whether the reading nearest to a time names a reason for a low clock.
+
+    Args:
+        readings: In order of time.
+        at_s: On ``time.monotonic()``.
+    """
+    after = bisect_left(readings, at_s, key=attrgetter("time_s"))
+    near = readings[max(0, after - 1) : after + 1]
+    return bool(near) and min(near, key=lambda one: abs(one.time_s - at_s)).limited
 
 
 def sustained_clocks(did: Sequence[Segment], achieved: Sequence[Segment]) -> Mapping[CurveKey, int]:

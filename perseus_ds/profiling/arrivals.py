@@ -10,13 +10,13 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from math import inf, isnan, nan
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 
+from perseus_ds.profiling.in_force import Border, borders
 from perseus_ds.profiling.latencies import Bounds, usual_latencies_s
 from perseus_ds.profiling.request_cost import LANDS_WITHIN
 from perseus_ds.profiling.spans import Change, Span
@@ -28,7 +28,7 @@ _CONTRAST = 0.02
 """Least difference of an instruction's times at two clocks, as a share, for its time to tell the border."""
 _STALLED = 1.05
 """An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
-_ALL_NEW, _MOSTLY_OLD, _ALL_OLD = 0.03, 0.5, 0.97
+_ALL_OLD = 0.97
 _UNEVEN = 0.01
 """How far an instruction's time may be off, as a share."""
 _AT_ONCE_S = 0.0005
@@ -37,13 +37,30 @@ _AT_ONCE_S = 0.0005
 _Times = Callable[[CurveKey, int], float | None]
 
 
-class _Ran(NamedTuple):
-    """What an instruction tells that ran at an old clock first, then perhaps at a new one."""
+@dataclass(frozen=True)
+class _Course:
+    """What ran, and which requests may have been in force meanwhile.
 
-    span: Span
-    old: float  # the share of it that ran at the old clock
-    old_s: float  # how long all of it takes there
-    off_s: float  # how far off the border between the two may be
+    Attributes:
+        work: Instructions in order of time.
+        lasted_s: How long each was at work.
+        takes_s: Tells how long one takes with a request in force; None: not known.
+        borders: Begin and end of each.
+    """
+
+    work: Sequence[Span]
+    lasted_s: Sequence[float]
+    takes_s: Callable[[Span, int], float | None]
+    borders: Sequence[Border]
+
+    def changed_s(self, index: int, old: int, new: int) -> tuple[float, float] | None:
+        """Return when one request followed another in an instruction, and how far off that may be; None: not told."""
+        span = self.work[index]
+        old_s, new_s = self.takes_s(span, old), self.takes_s(span, new)
+        if old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST:
+            return None
+        share = min(max((self.lasted_s[index] - new_s) / (old_s - new_s), 0.0), 1.0)
+        return span.begin_s + share * old_s, _UNEVEN * old_s * new_s / abs(old_s - new_s)
 
 
 @dataclass(frozen=True)
@@ -173,59 +190,59 @@ def _latencies_s(asked: Sequence[Change], told: Iterable[_Told]) -> dict[int, li
 
 def _told(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float) -> Iterator[_Told]:
     """Yield what is told of each change."""
-    work = [span for span in spans if span.key is not None]
-    begins_s = [span.begin_s for span in work]
-    requests_s = [change.asked_s for change in asked]
-    at, before_mhz = 0, work[0].frequency_mhz if work else 0
+    course = _course(spans, asked, time_s, stall_s)
+    least, most = ([border[place] for border in course.borders] for place in (1, 2))
+    # The last border at which a request was not in force for certain, and the first at which it or a later one was.
+    places = [(bisect_left(most, number) - 1, bisect_left(least, number)) for number in range(len(asked))]
+    for number, place in enumerate(places):
+        told = _of_one(course, asked[number], number, *place)
+        if places[number + 1 : number + 2] == [place] and told.least_s > asked[number + 1].asked_s:
+            told = _Told(asked[number + 1].asked_s, inf, missed=True)
+        yield told
 
-    def took_s(span: Span) -> float:
+
+def _course(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float) -> _Course:
+    """Return what ran, and what is known of the requests in force."""
+    work = [span for span in spans if span.key is not None]
+    requests_s = [change.asked_s for change in asked]
+
+    def lasted_s(span: Span) -> float:
         """Return how long an instruction took without standing still for requests."""
         lands_s = span.begin_s - _AT_ONCE_S, span.begin_s + LANDS_WITHIN * (span.end_s - span.begin_s)
         first, last = (bisect_left(requests_s, end_s) for end_s in lands_s)
         return span.end_s - span.begin_s - (last - first) * stall_s
 
-    def ran(old_mhz: int, new_mhz: int, index: int) -> _Ran | None:
-        """Return what an instruction's time tells if one of two clocks was in force; None: nothing."""
-        span = work[index]
+    def takes_s(span: Span, request: int) -> float | None:
         assert span.key is not None
-        old_s, new_s = time_s(span.key, old_mhz), time_s(span.key, new_mhz)
-        if old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST or isnan(span.size):
-            return None
-        old_s, new_s = span.size * old_s, span.size * new_s
-        off_s = _UNEVEN * old_s * new_s / abs(old_s - new_s)
-        return _Ran(span, (took_s(span) - new_s) / (old_s - new_s), old_s, off_s)
+        one_s = time_s(span.key, asked[request].mhz if request >= 0 else work[0].frequency_mhz)
+        return None if one_s is None or isnan(span.size) else span.size * one_s
 
-    for number, change in enumerate(asked):
-        until_s = requests_s[number + 1] if number + 1 < len(asked) else inf
-        while at < len(work) and work[at].end_s <= change.asked_s:
-            at += 1
-        end = bisect_left(begins_s, until_s, lo=at)
-        told = _of_one(change, partial(ran, before_mhz, change.mhz), range(at, end), overtaken=end < len(work))
-        yield told
-        if not told.missed:
-            before_mhz = change.mhz
+    all_s = [lasted_s(span) for span in work]
+    return _Course(work, all_s, takes_s, borders(work, all_s, asked, takes_s))
 
 
-def _of_one(change: Change, ran: Callable[[int], _Ran | None], after: range, overtaken: bool) -> _Told:
+def _of_one(course: _Course, change: Change, number: int, not_yet: int, there: int) -> _Told:
     """Return what instructions tell of a change.
 
     Args:
+        course: What ran.
         change: The change.
-        ran: What an instruction tells, by its index.
-        after: Those after the request, up to the next one.
-        overtaken: Whether there are others after the next request.
+        number: Its number.
+        not_yet: The last border at which it had not come; -1: there is none.
+        there: The first border at which it had; beyond all: there is none.
     """
-    least_s, off_s = change.asked_s, 0.0
-    for index in after:
-        if (one := ran(index)) is None:
-            return _Told(least_s, inf, off_s)
-        off_s = one.off_s
-        if one.old < _ALL_NEW:
-            return _Told(least_s, max(least_s, one.span.begin_s), off_s)
-        following = ran(index + 1) if index + 1 in after else None
-        # If the next one does not run at the new clock either, the old one was another than it seems.
-        if one.old < _ALL_OLD and (following is None or following.old < _MOSTLY_OLD):
-            arrival_s = max(least_s, one.span.begin_s + one.old * one.old_s)
-            return _Told(arrival_s, arrival_s, off_s)
-        least_s = one.span.end_s
-    return _Told(least_s, inf, off_s, missed=overtaken and least_s > change.asked_s)
+    least_s, most_s = change.asked_s, inf
+    if not_yet >= 0:
+        border = course.borders[not_yet]
+        least_s = max(least_s, border.at_s)
+        if not not_yet % 2 and (changed := course.changed_s(not_yet // 2, border.least, number)):
+            at_s, off_s = changed
+            if there == not_yet + 1:
+                at_s = max(change.asked_s, at_s)
+                return _Told(at_s, at_s, off_s)
+            least_s = max(least_s, at_s - off_s)
+    if 0 < there < len(course.borders):
+        most_s = course.borders[there].at_s
+        if there % 2 and (changed := course.changed_s(there // 2, number - 1, number)):
+            most_s = min(most_s, sum(changed))
+    return _Told(least_s, max(least_s, most_s))

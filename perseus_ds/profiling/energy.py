@@ -21,6 +21,7 @@ from perseus_ds.profiling.achieved import (
     at_achieved_clocks,
     at_the_limit,
     held_alone,
+    is_limited,
     limited,
     sustained_clocks,
 )
@@ -110,14 +111,18 @@ class Attribution:
         fitted = [(abs(mhz - one.clock_mhz), index) for index, (key, mhz) in enumerate(self.states) if key == one.what]
         return float(self.power.values[min(fitted)[1]]) if fitted else fmean(self.power.values[:waiting])
 
-    def did(self, spans: Sequence[Span], switch_latency_s: float) -> list[Segment]:
-        """Return what the GPU did, each clock from when it came.
+    def did(self, spans: Sequence[Span], switch_latency_s: float, readings: Sequence[Reading] = ()) -> list[Segment]:
+        """Return what the GPU did, without waits for a late host, each clock from when it came.
 
         Args:
             spans: Work in order of time.
             switch_latency_s: From a clock request to the new clock, where no instruction's time tells it.
+            readings: Of the SM clock, in order of time: where the driver holds it down, no host need be late.
         """
-        return segments(spans, arrivals(spans, changes(spans, switch_latency_s), self.curves, self.request_stall_s))
+        limit_s = {key: DELAYED * self.curves[key][0].time_s for key in self.sustained_mhz}
+        later = without_stalls(spans, _held(self.curves, self.sustained_mhz), limit_s)
+        ran = [old if is_limited(readings, old.end_s) else new for old, new in zip(spans, later, strict=True)]
+        return segments(ran, arrivals(ran, changes(spans, switch_latency_s), self.curves, self.request_stall_s))
 
     def with_power(self, power: CurveFit) -> Attribution:
         """Return a copy with other powers and their energies."""
@@ -213,13 +218,20 @@ def _ran(
 ) -> tuple[list[Span], Limited, dict[int, list[Bounds]]]:
     """Return the work without waits for a late host, what the GPU did, and the latencies of clocks that this tells."""
     # Above a clock that can be held the power limit decides how long an instruction takes: that hardly tells a stall.
-    held = {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
+    held = _held(points, sustained)
     ran = without_stalls(spans, held, {key: DELAYED * top.time_s for key, top in tops.items()})
     # But it tells well when a much lower clock came or went.
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
     did = segments(ran, arrivals(ran, changed, told, stall_s))
     limit = limited(did, readings, sustained, {key: top.time_s for key, top in tops.items()}, spans)
     return ran, limit, told_latencies_s(ran, changed, told, stall_s)
+
+
+def _held(
+    points: Mapping[CurveKey, Sequence[ProfilePoint]], sustained: Mapping[CurveKey, int]
+) -> dict[CurveKey, list[ProfilePoint]]:
+    """Return each curve's points at clocks that can be held."""
+    return {key: [p for p in row if p.frequency_mhz <= sustained.get(key, inf)] for key, row in points.items()}
 
 
 def _above(

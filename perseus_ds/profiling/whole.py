@@ -55,7 +55,7 @@ def whole_energies_j(
     if not spans or not bounds_s or len(samples) < _LEAST:
         return [float("nan")] * len(bounds_s)
     found = found or attribute(spans, samples, switch_latency_s, readings=readings, usual_period_s=usual_period_s)
-    did = at_read_clocks(found.did(spans, switch_latency_s), readings)
+    did = at_read_clocks(found.did(spans, switch_latency_s, readings), readings)
     times_s, counter_j = np.array(samples).T
     updates_s, seen_s = updates_seen(times_s, found.period_s)
     power = _power(found, did, updates_s[0] - found.lag_s - found.period_s)

@@ -12,6 +12,7 @@ from perseus_ds.profiling.achieved import (
     at_read_clocks,
     at_the_limit,
     held_alone,
+    is_limited,
     limited,
     sustained_clocks,
 )
@@ -156,3 +157,10 @@ def test_few_readings_tell_the_clocks_of_iterations_that_a_limit_holds_and_of_th
     assert clocks_mhz[: len(held)] == [1700, 1600, 1980] * 8, "a wait is at the clock asked for"
     assert clocks_mhz[len(held) :] == [1980] * len(planned)
     assert at_read_clocks(held, []) == held
+
+
+def test_the_nearest_reading_tells_whether_something_holds_the_clock_down() -> None:
+    readings = [Reading(1.0, 1400, False), Reading(2.0, 1200, True)]
+
+    assert [is_limited(readings, at_s) for at_s in (0.0, 1.4, 1.6, 9.0)] == [False, False, True, True]
+    assert not is_limited([], 1.0)

@@ -47,7 +47,7 @@ def test_a_clock_that_came_in_a_wait_came_as_it_mostly_does_and_not_after_the_wa
     found = arrived([*told, *waits])
 
     assert found[0] == pytest.approx(1.2)
-    assert found[-1] == pytest.approx(10.1), "0.2 s were usual, but the instruction ran at the new clock at once"
+    assert found[-1] == pytest.approx(10.1, abs=0.02), "0.2 s were usual, but all the instruction ran at the new clock"
 
 
 def test_instructions_tell_latencies_as_well_as_clocks_change_their_time_and_waits_bound_them() -> None:
@@ -65,11 +65,11 @@ def test_instructions_tell_latencies_as_well_as_clocks_change_their_time_and_wai
 
 
 def test_a_clock_that_never_came_takes_longer_than_instructions_waited_for_it() -> None:
-    spans = work((2.0, 700), (2.0, 1400), (2.0, 1050), (1.5, 1050))
+    spans = [*work((2.0, 700), (2.0, 1400), (2.0, 1050)), *work((1.5, 1050), (1.5, 1050), begin_s=7.0)]
 
     found = told_latencies_s(spans, changes(spans, 0.0), POINTS)
 
-    assert found[1400] == [(pytest.approx(2.0 - 0.02), inf)]
+    assert found[1400] == [(2.0, inf)]
 
 
 def test_the_time_that_a_request_costs_is_no_part_of_the_way_to_a_clock() -> None:
@@ -107,8 +107,18 @@ def test_a_clock_has_not_come_in_the_midst_of_an_instruction_if_the_next_one_doe
     found = arrivals(spans, asked, points)
     told = told_latencies_s(spans, asked, points)
 
-    assert found[-1].arrives_s == 6.0, "as the third instruction ended"
-    assert told[1400] == [pytest.approx((4.0, 4.0), abs=0.03)]
+    assert found[-1].arrives_s == pytest.approx(6.0, abs=0.02), "as the third instruction ended"
+    assert told[1400] == [pytest.approx((0.0, 4.0), abs=0.03)], "it may have waited for the one in between"
+
+
+def test_a_clock_may_come_long_after_the_next_one_was_asked_for() -> None:
+    """Seen on a simulated GH200: 0.34 s after its request, and 0.07 s after the next one."""
+    spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (1.5, 1050), (1.0, 1050), (1.25, 1050), (1.5, 1050))
+
+    found = arrivals(spans, [Change(0.0, 0.0, 700), Change(2.0, 2.0, 1400), Change(6.0, 6.0, 1050)], POINTS)
+
+    assert [one.mhz for one in found] == [700, 1400, 1050]
+    assert [one.arrives_s for one in found[1:]] == pytest.approx([7.0, 9.0], abs=0.05)
 
 
 def test_a_clock_of_which_no_time_is_known_takes_as_long_as_its_neighbours_say() -> None:

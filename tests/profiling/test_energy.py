@@ -9,9 +9,10 @@ from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
+from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.recorder import RecordedIteration
-from perseus_ds.profiling.spans import Span, spans_of
+from perseus_ds.profiling.spans import Between, Span, spans_of
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.window import FULL_PERIOD
 
@@ -156,3 +157,18 @@ def test_an_evaluation_is_neither_work_nor_waiting() -> None:
     found = attribute([*spans[:100], *spans_of(evaluation, 1), *later_spans], moved)
 
     assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_an_instruction_that_took_far_too_long_waited_first_unless_something_holds_the_clock_down(limited: bool):
+    """Seen on a simulated GH200: a host came 0.3 s late, and an iteration seemed to draw a sixth more."""
+    spans, samples = training()
+    found = attribute(spans, samples)
+    *others, backward, _ = spans
+    late = replace(backward, end_s=backward.end_s + 0.3)
+    before, last = found.did([*others, late], 0.0, [Reading(late.end_s, 900, limited)])[-2:]
+
+    usual_s = backward.end_s - backward.begin_s
+    assert last.what == backward.key
+    assert last.end_s - last.begin_s == pytest.approx(usual_s + 0.3 * limited, rel=0.02)
+    assert limited or (before.what is Between.WAITING and before.end_s - before.begin_s >= 0.29)

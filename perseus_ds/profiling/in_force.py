@@ -1,0 +1,133 @@
+"""Which clock request was in force when: what the likely courses have in common.
+
+Clocks come in the order of their requests, some of them long after the next one was made. An instruction tells by its
+time which request may have been in force as it began, and which as it ended.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from math import inf, log1p
+from typing import NamedTuple
+
+from perseus_ds.profiling.spans import Change, Span
+
+__all__ = ["Border", "borders"]
+
+# Costs are twice the negative logarithm of a likelihood.
+_OFF = 0.01  # standard deviation of an instruction's time, as a share
+_CHANCE = 2.5066 * _OFF  # about as many of its times are likely where no clock changes, as a share
+_DISTURBED = 16.0  # cost of a time that no clock explains
+_UNSEEN = 1.0  # cost of each clock that came and went at once
+_LIKELY = 4.0  # a course that costs so much more than the best one is likely
+_HOPELESS = 30.0
+
+_Costs = dict[int, float]
+_Step = Mapping[tuple[int, int], float]
+
+
+class Border(NamedTuple):
+    """Begin or end of an instruction.
+
+    Attributes:
+        at_s: When.
+        least: The first request that may be in force, counted from 0; -1: none has come.
+        most: The last one.
+    """
+
+    at_s: float
+    least: int
+    most: int
+
+
+def borders(
+    work: Sequence[Span],
+    lasted_s: Sequence[float],
+    asked: Sequence[Change],
+    takes_s: Callable[[Span, int], float | None],
+) -> list[Border]:
+    """Return begin and end of each instruction, in order of time.
+
+    Args:
+        work: Instructions in order of time.
+        lasted_s: How long each of them was at work.
+        asked: The changes asked for, in order of time.
+        takes_s: Tells how long an instruction takes with a request in force, -1: with none; None: not known.
+    """
+    if not work:
+        return []
+    requests_s = [change.asked_s for change in asked]
+    # The first clock has always been there.
+    costs: _Costs = {0 if asked and asked[0].mhz == work[0].frequency_mhz else -1: 0.0}
+    ended_s = -inf
+    steps: list[_Step] = []
+    so_far: list[_Costs] = []
+    for span, seconds in zip(work, lasted_s, strict=True):
+        wait_s = max(span.begin_s - ended_s, _OFF * seconds)
+        between = _between(costs, bisect_left(requests_s, span.begin_s) - 1, seconds / wait_s)
+        so_far.append(_after(costs, between))
+        last = bisect_left(requests_s, span.end_s) - 1
+        known_s = {one: takes_s(span, one) for one in range(min(so_far[-1]), max(*so_far[-1], last) + 1)}
+        within = _within(so_far[-1], last, seconds, known_s)
+        so_far.append(_after(so_far[-1], within))
+        steps += between, within
+        costs, ended_s = so_far[-1], span.end_s
+    at_s = (at_s for span in work for at_s in (span.begin_s, span.end_s))
+    return [Border(at, *ends) for at, ends in zip(at_s, _likely(so_far, steps), strict=True)]
+
+
+def _between(costs: _Costs, last: int, rarity: float) -> _Step:
+    """Return the costs of the requests in force before and after a wait; it is the rarer, the shorter it lasts."""
+    return {
+        (old, new): 0.0 if new == old else 2.0 * log1p(rarity) + _UNSEEN * (new - old - 1)
+        for old in costs
+        for new in range(old, max(old, last) + 1)
+    }
+
+
+def _within(costs: _Costs, last: int, seconds: float, known_s: Mapping[int, float | None]) -> _Step:
+    """Return the costs of the requests in force as an instruction of so many seconds began and ended."""
+    found: dict[tuple[int, int], float] = {}
+    for old in costs:
+        shortest_s, longest_s, told = inf, 0.0, True
+        for new in range(old, max(old, last) + 1):
+            found[old, new] = _UNSEEN * max(0, new - old - 1)
+            one_s = known_s[new]
+            told = told and one_s is not None
+            if not told or one_s is None:
+                continue
+            shortest_s, longest_s = min(shortest_s, one_s), max(longest_s, one_s)
+            near_s = min(max(seconds, shortest_s), longest_s)
+            off = (seconds / near_s - 1.0) / _OFF
+            # A change may come at any time of it, so just this time is a coincidence.
+            coincidence = 2.0 * log1p((longest_s - shortest_s) / (_CHANCE * near_s))
+            found[old, new] += min(off**2 + coincidence, _DISTURBED)
+    return found
+
+
+def _after(costs: _Costs, step: _Step) -> _Costs:
+    """Return the least cost of each request that may be in force after a step."""
+    after: _Costs = {}
+    for (old, new), cost in step.items():
+        after[new] = min(after.get(new, inf), costs[old] + cost)
+    least = min(after.values())
+    return {new: cost for new, cost in after.items() if cost <= least + _HOPELESS}
+
+
+def _likely(so_far: Sequence[_Costs], steps: Sequence[_Step]) -> list[tuple[int, int]]:
+    """Return the first and the last request that may be in force after each step, given all steps."""
+    found: list[tuple[int, int]] = []
+    to_come = dict.fromkeys(so_far[-1], 0.0)
+    for costs, step in zip(reversed(so_far), [{}, *reversed(steps[1:])], strict=True):
+        if step:
+            before: _Costs = {}
+            for (old, new), cost in step.items():
+                if new in to_come:
+                    before[old] = min(before.get(old, inf), cost + to_come[new])
+            to_come = before
+        whole = {one: cost + to_come[one] for one, cost in costs.items() if one in to_come}
+        best = min(whole.values())
+        likely = [one for one, cost in whole.items() if cost <= best + _LIKELY]
+        found.append((min(likely), max(likely)))
+    return found[::-1]
