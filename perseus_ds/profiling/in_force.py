@@ -21,7 +21,8 @@ _CHANCE = 2.5066 * _OFF  # about as many of its times are likely where no clock 
 _DISTURBED = 16.0  # cost of a time that no clock explains
 _UNSEEN = 1.0  # cost of each clock that came and went at once
 _LIKELY = 4.0  # a course that costs so much more than the best one is likely
-_HOPELESS = 30.0
+_HOPELESS = 20.0
+_PENDING = 16  # requests that may be under way at once
 
 _Costs = dict[int, float]
 _Step = Mapping[tuple[int, int], float]
@@ -65,12 +66,13 @@ def borders(
     so_far: list[_Costs] = []
     for span, seconds in zip(work, lasted_s, strict=True):
         wait_s = max(span.begin_s - ended_s, _OFF * seconds)
-        between = _between(costs, bisect_left(requests_s, span.begin_s) - 1, seconds / wait_s)
-        so_far.append(_after(costs, between))
+        last = bisect_left(requests_s, span.begin_s) - 1
+        between = _between(costs, last, seconds / wait_s)
+        so_far.append(_after(costs, between, last))
         last = bisect_left(requests_s, span.end_s) - 1
-        known_s = {one: takes_s(span, one) for one in range(min(so_far[-1]), max(*so_far[-1], last) + 1)}
+        known_s = {one: takes_s(span, one) for one in range(min(so_far[-1]), _furthest(max(so_far[-1]), last) + 1)}
         within = _within(so_far[-1], last, seconds, known_s)
-        so_far.append(_after(so_far[-1], within))
+        so_far.append(_after(so_far[-1], within, last))
         steps += between, within
         costs, ended_s = so_far[-1], span.end_s
     at_s = (at_s for span in work for at_s in (span.begin_s, span.end_s))
@@ -82,8 +84,12 @@ def _between(costs: _Costs, last: int, rarity: float) -> _Step:
     return {
         (old, new): 0.0 if new == old else 2.0 * log1p(rarity) + _UNSEEN * (new - old - 1)
         for old in costs
-        for new in range(old, max(old, last) + 1)
+        for new in range(old, _furthest(old, last) + 1)
     }
+
+
+def _furthest(old: int, last: int) -> int:
+    return max(old, min(last, old + _PENDING))
 
 
 def _within(costs: _Costs, last: int, seconds: float, known_s: Mapping[int, float | None]) -> _Step:
@@ -91,7 +97,7 @@ def _within(costs: _Costs, last: int, seconds: float, known_s: Mapping[int, floa
     found: dict[tuple[int, int], float] = {}
     for old in costs:
         shortest_s, longest_s, told = inf, 0.0, True
-        for new in range(old, max(old, last) + 1):
+        for new in range(old, _furthest(old, last) + 1):
             found[old, new] = _UNSEEN * max(0, new - old - 1)
             one_s = known_s[new]
             told = told and one_s is not None
@@ -106,11 +112,13 @@ def _within(costs: _Costs, last: int, seconds: float, known_s: Mapping[int, floa
     return found
 
 
-def _after(costs: _Costs, step: _Step) -> _Costs:
-    """Return the least cost of each request that may be in force after a step."""
+def _after(costs: _Costs, step: _Step, last: int) -> _Costs:
+    """Return the least cost of each request that may be in force after a step, of the latest ones."""
     after: _Costs = {}
+    oldest = min(last - _PENDING, max(new for _, new in step))
     for (old, new), cost in step.items():
-        after[new] = min(after.get(new, inf), costs[old] + cost)
+        if new >= oldest:
+            after[new] = min(after.get(new, inf), costs[old] + cost)
     least = min(after.values())
     return {new: cost for new, cost in after.items() if cost <= least + _HOPELESS}
 

@@ -57,6 +57,14 @@ def test_clocks_of_equal_time_and_disturbed_instructions_tell_nothing():
     assert disturbed[3] == (0, 1)
 
 
+def test_where_times_tell_nothing_the_latest_requests_are_possible():
+    asked = [(float(number), (1400, 700, 1050)[number % 3]) for number in range(100)]
+
+    found = possible(asked, *((float(number), 0.1) for number in range(100)))
+
+    assert found[-1] == (99 - 16, 99)
+
+
 def test_nothing_ran_and_nothing_was_asked_for():
     assert borders([], [], [], lambda span, request: 1.0) == []
     span = Span(0.0, 1.0, FORWARD, 1400)
