@@ -16,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from perseus_ds.profiling.in_force import Border, borders
+from perseus_ds.profiling.in_force import PENDING, Border, Takes, borders
 from perseus_ds.profiling.latencies import Bounds, usual_latencies_s
 from perseus_ds.profiling.request_cost import LANDS_WITHIN
 from perseus_ds.profiling.spans import Change, Span
@@ -29,8 +29,8 @@ _CONTRAST = 0.02
 _STALLED = 1.05
 """An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
 _ALL_OLD = 0.97
-_UNEVEN = 0.01
-"""How far an instruction's time may be off, as a share."""
+_UNEVEN, _LIMITED = 0.01, 0.05
+"""How far an instruction's time may be off, as a share, and where the power limit decides it."""
 _AT_ONCE_S = 0.0005
 """A request that precedes an instruction by no more lands in it."""
 
@@ -44,23 +44,27 @@ class _Course:
     Attributes:
         work: Instructions in order of time.
         lasted_s: How long each was at work.
-        takes_s: Tells how long one takes with a request in force; None: not known.
+        takes: Tells how long one takes with a request in force; None: not known.
         borders: Begin and end of each.
     """
 
     work: Sequence[Span]
     lasted_s: Sequence[float]
-    takes_s: Callable[[Span, int], float | None]
+    takes: Callable[[Span, int], Takes | None]
     borders: Sequence[Border]
 
     def changed_s(self, index: int, old: int, new: int) -> tuple[float, float] | None:
         """Return when one request followed another in an instruction, and how far off that may be; None: not told."""
         span = self.work[index]
-        old_s, new_s = self.takes_s(span, old), self.takes_s(span, new)
-        if old_s is None or new_s is None or abs(old_s / new_s - 1.0) < _CONTRAST:
+        before, after = self.takes(span, old), self.takes(span, new)
+        if before is None or after is None:
+            return None
+        (old_s, _), (new_s, _) = before, after
+        off = max(before.off, after.off)
+        if abs(old_s / new_s - 1.0) < _CONTRAST * off / _UNEVEN:
             return None
         share = min(max((self.lasted_s[index] - new_s) / (old_s - new_s), 0.0), 1.0)
-        return span.begin_s + share * old_s, _UNEVEN * old_s * new_s / abs(old_s - new_s)
+        return span.begin_s + share * old_s, off * old_s * new_s / abs(old_s - new_s)
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ def arrivals(
     asked: Sequence[Change],
     points: Mapping[CurveKey, Sequence[ProfilePoint]],
     stall_s: float | None = None,
+    sustained: Mapping[CurveKey, int] = {},
 ) -> list[Change]:
     """Return the changes with the arrivals that the instructions' times tell.
 
@@ -90,12 +95,13 @@ def arrivals(
         asked: The changes asked for, in order of time, with arrivals as roughly known.
         points: The time of each instruction at each clock.
         stall_s: For how long the GPU stands still for each request; None: not known.
+        sustained: The highest clock that can be held, of the curves that cannot hold all: above it times differ much.
 
     Returns:
         The same changes, but those that never came: the next clock was asked for, or came, before. One that no
         instruction tells of came as those to the same clock mostly did.
     """
-    told = list(_told(spans, asked, _times_s(points), stall_s or 0.0))
+    told = list(_told(spans, asked, _times_s(points), stall_s or 0.0, sustained))
     usual_s = usual_latencies_s([_latencies_s(asked, told)])
     overall_s = median(usual_s.values()) if usual_s else None
     found: list[Change] = []
@@ -118,6 +124,7 @@ def told_latencies_s(
     asked: Sequence[Change],
     points: Mapping[CurveKey, Sequence[ProfilePoint]],
     stall_s: float | None = None,
+    sustained: Mapping[CurveKey, int] = {},
 ) -> dict[int, list[Bounds]]:
     """Return how long clocks took to come as far as instructions tell, by clock in MHz.
 
@@ -126,8 +133,9 @@ def told_latencies_s(
         asked: See there.
         points: See there.
         stall_s: See there.
+        sustained: See there.
     """
-    return _latencies_s(asked, _told(spans, asked, _times_s(points), stall_s or 0.0))
+    return _latencies_s(asked, _told(spans, asked, _times_s(points), stall_s or 0.0, sustained))
 
 
 def without_stalls(
@@ -188,20 +196,26 @@ def _latencies_s(asked: Sequence[Change], told: Iterable[_Told]) -> dict[int, li
     return dict(found)
 
 
-def _told(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float) -> Iterator[_Told]:
+def _told(
+    spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float, sustained: Mapping[CurveKey, int]
+) -> Iterator[_Told]:
     """Yield what is told of each change."""
-    course = _course(spans, asked, time_s, stall_s)
+    course = _course(spans, asked, time_s, stall_s, sustained)
     least, most = ([border[place] for border in course.borders] for place in (1, 2))
     # The last border at which a request was not in force for certain, and the first at which it or a later one was.
     places = [(bisect_left(most, number) - 1, bisect_left(least, number)) for number in range(len(asked))]
     for number, place in enumerate(places):
         told = _of_one(course, asked[number], number, *place)
+        if number + PENDING < len(asked) and told.most_s >= asked[number + PENDING].asked_s:
+            told = replace(told, most_s=inf)  # nothing said that it has come
         if places[number + 1 : number + 2] == [place] and told.least_s > asked[number + 1].asked_s:
             told = _Told(asked[number + 1].asked_s, inf, missed=True)
         yield told
 
 
-def _course(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float) -> _Course:
+def _course(
+    spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float, sustained: Mapping[CurveKey, int]
+) -> _Course:
     """Return what ran, and what is known of the requests in force."""
     work = [span for span in spans if span.key is not None]
     requests_s = [change.asked_s for change in asked]
@@ -212,13 +226,16 @@ def _course(spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stal
         first, last = (bisect_left(requests_s, end_s) for end_s in lands_s)
         return span.end_s - span.begin_s - (last - first) * stall_s
 
-    def takes_s(span: Span, request: int) -> float | None:
+    def takes(span: Span, request: int) -> Takes | None:
         assert span.key is not None
-        one_s = time_s(span.key, asked[request].mhz if request >= 0 else work[0].frequency_mhz)
-        return None if one_s is None or isnan(span.size) else span.size * one_s
+        mhz = asked[request].mhz if request >= 0 else work[0].frequency_mhz
+        one_s = time_s(span.key, mhz)
+        if one_s is None or isnan(span.size):
+            return None
+        return Takes(span.size * one_s, _LIMITED if mhz > sustained.get(span.key, inf) else _UNEVEN)
 
     all_s = [lasted_s(span) for span in work]
-    return _Course(work, all_s, takes_s, borders(work, all_s, asked, takes_s))
+    return _Course(work, all_s, takes, borders(work, all_s, asked, takes))
 
 
 def _of_one(course: _Course, change: Change, number: int, not_yet: int, there: int) -> _Told:

@@ -122,7 +122,8 @@ class Attribution:
         limit_s = {key: DELAYED * self.curves[key][0].time_s for key in self.sustained_mhz}
         later = without_stalls(spans, _held(self.curves, self.sustained_mhz), limit_s)
         ran = [old if is_limited(readings, old.end_s) else new for old, new in zip(spans, later, strict=True)]
-        return segments(ran, arrivals(ran, changes(spans, switch_latency_s), self.curves, self.request_stall_s))
+        asked = changes(spans, switch_latency_s)
+        return segments(ran, arrivals(ran, asked, self.curves, self.request_stall_s, self.sustained_mhz))
 
     def with_power(self, power: CurveFit) -> Attribution:
         """Return a copy with other powers and their energies."""
@@ -222,9 +223,9 @@ def _ran(
     ran = without_stalls(spans, held, {key: DELAYED * top.time_s for key, top in tops.items()})
     # But it tells well when a much lower clock came or went.
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
-    did = segments(ran, arrivals(ran, changed, told, stall_s))
+    did = segments(ran, arrivals(ran, changed, told, stall_s, sustained))
     limit = limited(did, readings, sustained, {key: top.time_s for key, top in tops.items()}, spans)
-    return ran, limit, told_latencies_s(ran, changed, told, stall_s)
+    return ran, limit, told_latencies_s(ran, changed, told, stall_s, sustained)
 
 
 def _held(

@@ -13,19 +13,33 @@ from typing import NamedTuple
 
 from perseus_ds.profiling.spans import Change, Span
 
-__all__ = ["Border", "borders"]
+__all__ = ["PENDING", "Border", "Takes", "borders"]
+
+PENDING = 16
+"""Requests that may be under way at once: an older one is taken to have come."""
 
 # Costs are twice the negative logarithm of a likelihood.
-_OFF = 0.01  # standard deviation of an instruction's time, as a share
-_CHANCE = 2.5066 * _OFF  # about as many of its times are likely where no clock changes, as a share
+_CHANCE = 2.5066  # standard deviations: about as many times are likely where no clock changes
+_SHORTEST = 0.01  # of an instruction: shorter waits count as so long
 _DISTURBED = 16.0  # cost of a time that no clock explains
 _UNSEEN = 1.0  # cost of each clock that came and went at once
 _LIKELY = 4.0  # a course that costs so much more than the best one is likely
 _HOPELESS = 20.0
-_PENDING = 16  # requests that may be under way at once
 
 _Costs = dict[int, float]
 _Step = Mapping[tuple[int, int], float]
+
+
+class Takes(NamedTuple):
+    """The time of an instruction with one clock in force.
+
+    Attributes:
+        seconds: How long it takes.
+        off: Standard deviation of that, as a share.
+    """
+
+    seconds: float
+    off: float
 
 
 class Border(NamedTuple):
@@ -46,7 +60,7 @@ def borders(
     work: Sequence[Span],
     lasted_s: Sequence[float],
     asked: Sequence[Change],
-    takes_s: Callable[[Span, int], float | None],
+    takes: Callable[[Span, int], Takes | None],
 ) -> list[Border]:
     """Return begin and end of each instruction, in order of time.
 
@@ -54,7 +68,7 @@ def borders(
         work: Instructions in order of time.
         lasted_s: How long each of them was at work.
         asked: The changes asked for, in order of time.
-        takes_s: Tells how long an instruction takes with a request in force, -1: with none; None: not known.
+        takes: Tells how long an instruction takes with a request in force, -1: with none; None: not known.
     """
     if not work:
         return []
@@ -65,13 +79,13 @@ def borders(
     steps: list[_Step] = []
     so_far: list[_Costs] = []
     for span, seconds in zip(work, lasted_s, strict=True):
-        wait_s = max(span.begin_s - ended_s, _OFF * seconds)
+        wait_s = max(span.begin_s - ended_s, _SHORTEST * seconds)
         last = bisect_left(requests_s, span.begin_s) - 1
         between = _between(costs, last, seconds / wait_s)
         so_far.append(_after(costs, between, last))
         last = bisect_left(requests_s, span.end_s) - 1
-        known_s = {one: takes_s(span, one) for one in range(min(so_far[-1]), _furthest(max(so_far[-1]), last) + 1)}
-        within = _within(so_far[-1], last, seconds, known_s)
+        known = {one: takes(span, one) for one in range(min(so_far[-1]), _furthest(max(so_far[-1]), last) + 1)}
+        within = _within(so_far[-1], last, seconds, known)
         so_far.append(_after(so_far[-1], within, last))
         steps += between, within
         costs, ended_s = so_far[-1], span.end_s
@@ -89,33 +103,32 @@ def _between(costs: _Costs, last: int, rarity: float) -> _Step:
 
 
 def _furthest(old: int, last: int) -> int:
-    return max(old, min(last, old + _PENDING))
+    return max(old, min(last, old + PENDING))
 
 
-def _within(costs: _Costs, last: int, seconds: float, known_s: Mapping[int, float | None]) -> _Step:
+def _within(costs: _Costs, last: int, seconds: float, known: Mapping[int, Takes | None]) -> _Step:
     """Return the costs of the requests in force as an instruction of so many seconds began and ended."""
     found: dict[tuple[int, int], float] = {}
     for old in costs:
-        shortest_s, longest_s, told = inf, 0.0, True
+        shortest_s, longest_s, off, told = inf, 0.0, 0.0, True
         for new in range(old, _furthest(old, last) + 1):
             found[old, new] = _UNSEEN * max(0, new - old - 1)
-            one_s = known_s[new]
-            told = told and one_s is not None
-            if not told or one_s is None:
+            one = known[new]
+            told = told and one is not None
+            if not told or one is None:
                 continue
-            shortest_s, longest_s = min(shortest_s, one_s), max(longest_s, one_s)
+            shortest_s, longest_s, off = min(shortest_s, one.seconds), max(longest_s, one.seconds), max(off, one.off)
             near_s = min(max(seconds, shortest_s), longest_s)
-            off = (seconds / near_s - 1.0) / _OFF
             # A change may come at any time of it, so just this time is a coincidence.
-            coincidence = 2.0 * log1p((longest_s - shortest_s) / (_CHANCE * near_s))
-            found[old, new] += min(off**2 + coincidence, _DISTURBED)
+            coincidence = 2.0 * log1p((longest_s - shortest_s) / (_CHANCE * off * near_s))
+            found[old, new] += min(((seconds / near_s - 1.0) / off) ** 2 + coincidence, _DISTURBED)
     return found
 
 
 def _after(costs: _Costs, step: _Step, last: int) -> _Costs:
     """Return the least cost of each request that may be in force after a step, of the latest ones."""
     after: _Costs = {}
-    oldest = min(last - _PENDING, max(new for _, new in step))
+    oldest = min(last - PENDING, max(new for _, new in step))
     for (old, new), cost in step.items():
         if new >= oldest:
             after[new] = min(after.get(new, inf), costs[old] + cost)

@@ -35,6 +35,7 @@ _FINE_S = 1e-4  # nothing is known better
 _WRONG = 1e-9  # share of bounds that hold nothing
 _RARE = 0.3  # share of a tail that needs that much more evidence than none, in log units
 _SEEN = 0.5  # requests in the tail
+_FAR = 3.0  # times the usual latency of all clocks: one request alone may be mistaken
 _JITTERS, _TAILS = (0.3, 3.0), (1.0, 3.0)  # where the search begins: times the usual jitter, and latency
 
 
@@ -99,7 +100,9 @@ def usual_latencies_s(ranks: _OfRanks) -> dict[int, float]:
     if not ends_s:
         return {}
     overall_s = median(ends_s)
-    return {mhz: usual_latency_s(bounds, overall_s) for mhz, bounds in by_clock.items() if bounds}
+    usual_s = {mhz: usual_latency_s(bounds, overall_s) for mhz, bounds in by_clock.items() if bounds}
+    far = {mhz for mhz, one_s in usual_s.items() if one_s > _FAR * overall_s}
+    return usual_s | {mhz: usual_latency_s(by_clock[mhz], overall_s, requests=1) for mhz in far}
 
 
 def usual_latency_s(bounds: Iterable[Bounds], expected_s: float, requests: int = 0) -> float:

@@ -65,8 +65,6 @@ def train(framework: str, directory) -> Run:
     config = write_config(
         directory,
         profiling={"profile": str(directory / "given.csv")},
-        # On a busy host the guard asks for one when a GPU is about to throttle, and five iterations answer nothing.
-        baseline_every=0,
         device={"counter_poll_s": 0.02},
         # Two cores for four ranks: what makes a GPU seem a few per cent slower here is nothing to react to.
         straggler={"threshold": 1.08, "recovery_threshold": 1.06},

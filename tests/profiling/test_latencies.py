@@ -97,3 +97,11 @@ def test_jitter_is_what_is_left_once_every_clock_has_its_own_latency():
     late_s = np.where(np.arange(50) % 10, 0.0, 0.4)  # now and then the power limit holds a clock back
     seen = {mhz: exact(*(usual_s * draw.normal(1.0, 0.1, 50) + late_s)) for mhz, usual_s in ((900, 0.05), (1400, 0.01))}
     assert latency_spread([seen]).jitter_s == pytest.approx(0.1 * (0.05 + 0.01) / 2, rel=0.3)
+
+
+def test_a_latency_far_from_all_others_needs_two_requests_that_tell_it():
+    """Seen on a simulated H200: 0.26 s, where 0.02 s are true."""
+    others = {mhz: exact(0.015, 0.016) for mhz in range(900, 1200, 100)}
+    vacuous = (0.0, inf)
+    assert usual_latencies_s([others, {1900: [(0.25, 0.26), vacuous]}])[1900] < 0.02
+    assert usual_latencies_s([others, {1900: [(0.25, 0.26), (0.26, 0.27), vacuous]}])[1900] == 0.25
