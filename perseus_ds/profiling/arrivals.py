@@ -59,8 +59,7 @@ class _Course:
         before, after = self.takes(span, old), self.takes(span, new)
         if before is None or after is None:
             return None
-        (old_s, _), (new_s, _) = before, after
-        off = max(before.off, after.off)
+        old_s, new_s, off = before.seconds, after.seconds, max(before.off, after.off)
         if abs(old_s / new_s - 1.0) < _CONTRAST * off / _UNEVEN:
             return None
         share = min(max((self.lasted_s[index] - new_s) / (old_s - new_s), 0.0), 1.0)
@@ -98,7 +97,7 @@ def arrivals(
         sustained: The highest clock that can be held, of the curves that cannot hold all: above it times differ much.
 
     Returns:
-        The same changes, but those that never came: the next clock was asked for, or came, before. One that no
+        The same changes, but those of clocks that the next one overtook: no instruction ran at them. One that no
         instruction tells of came as those to the same clock mostly did.
     """
     told = list(_told(spans, asked, _times_s(points), stall_s or 0.0, sustained))

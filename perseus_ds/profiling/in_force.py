@@ -24,7 +24,7 @@ _SHORTEST = 0.01  # of an instruction: shorter waits count as so long
 _DISTURBED = 16.0  # cost of a time that no clock explains
 _UNSEEN = 1.0  # cost of each clock that came and went at once
 _LIKELY = 4.0  # a course that costs so much more than the best one is likely
-_HOPELESS = 20.0
+_HOPELESS = 20.0  # one that costs so much more is not looked at further
 
 _Costs = dict[int, float]
 _Step = Mapping[tuple[int, int], float]
@@ -113,9 +113,9 @@ def _within(costs: _Costs, last: int, seconds: float, known: Mapping[int, Takes 
         shortest_s, longest_s, off, told = inf, 0.0, 0.0, True
         for new in range(old, _furthest(old, last) + 1):
             found[old, new] = _UNSEEN * max(0, new - old - 1)
-            one = known[new]
-            told = told and one is not None
-            if not told or one is None:
+            # Beyond a clock of which no time is known, any time may be.
+            if (one := known[new] if told else None) is None:
+                told = False
                 continue
             shortest_s, longest_s, off = min(shortest_s, one.seconds), max(longest_s, one.seconds), max(off, one.off)
             near_s = min(max(seconds, shortest_s), longest_s)
