@@ -35,6 +35,13 @@ def stopped_switched_on(job) -> bool:
     return job.stop() == [0] * RANKS and all(result["on"] for result in job.results())
 
 
+def slowest_within_s(frontier: dict, t_prime_s: float) -> float:
+    """Return the time of the slowest plan up to T_opt, else of the fastest one: T_min counts without jitter."""
+    t_opt_s = min(frontier["t_star_s"], t_prime_s) * (1 + 1e-9)
+    times_s = [point["time_s"] for point in frontier["frontier"]]
+    return max((time_s for time_s in times_s if time_s <= t_opt_s), default=min(times_s))
+
+
 def test_iterations_of_another_size_are_planned_anew(start):
     job = start()
     before = job.sees("plans")
@@ -78,11 +85,10 @@ def test_different_gpus_have_their_own_frontiers_and_a_resumed_job_does_not_prof
     frontiers = [json.loads((run / name).read_text()) for name in ("frontier.json", "frontier-2.json")]
     # Whichever is faster (on a busy host it may be either) slows down to T_opt, like all that wait for a slower one.
     t_prime_s = max(frontier["t_min_s"] for frontier in frontiers)
-    for plan, frontier in zip(plans, frontiers, strict=True):
-        t_opt_s = min(frontier["t_star_s"], t_prime_s) * (1 + 1e-9)
-        times_s = [p["time_s"] for p in frontier["frontier"]]
-        # The fastest one counts with clocks that jitter, T_min does not.
-        assert plan["time_s"] == max((time_s for time_s in times_s if time_s <= t_opt_s), default=min(times_s))
+    by_themselves_s = [slowest_within_s(frontier, t_prime_s) for frontier in frontiers]
+    # With clocks that jitter, the fastest plan of the slower one may take longer than T', and sets the pace.
+    pace_s = max(t_prime_s, *by_themselves_s)
+    assert [plan["time_s"] for plan in plans] == [slowest_within_s(frontier, pace_s) for frontier in frontiers]
     own, slow = (read_profile(run / name).curve(CurveKey(0, Kind.FORWARD)) for name in ("profile.csv", "profile-2.csv"))
     assert slow[0].time_s > 1.5 * own[0].time_s
 
