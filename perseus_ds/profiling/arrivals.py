@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from math import inf, isnan, nan
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from perseus_ds.profiling.request_cost import LANDS_WITHIN
 from perseus_ds.profiling.spans import Change, Span
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
-__all__ = ["arrivals", "told_latencies_s", "without_stalls"]
+__all__ = ["Arrivals", "arrivals", "without_stalls"]
 
 _CONTRAST = 0.02
 """Least difference of an instruction's times at two clocks, as a share, for its time to tell the border."""
@@ -35,6 +36,19 @@ _AT_ONCE_S = 0.0005
 """A request that precedes an instruction by no more lands in it."""
 
 _Times = Callable[[CurveKey, int], float | None]
+
+
+class Arrivals(NamedTuple):
+    """When clocks came.
+
+    Attributes:
+        changes: Those asked for, without clocks that the next one overtook: no instruction ran at them. One that no
+            instruction tells of came as those to the same clock mostly did.
+        latencies_s: By clock in MHz, how long it took to come, as far as instructions tell.
+    """
+
+    changes: list[Change]
+    latencies_s: dict[int, list[Bounds]]
 
 
 @dataclass(frozen=True)
@@ -86,8 +100,8 @@ def arrivals(
     points: Mapping[CurveKey, Sequence[ProfilePoint]],
     stall_s: float | None = None,
     sustained: Mapping[CurveKey, int] = {},
-) -> list[Change]:
-    """Return the changes with the arrivals that the instructions' times tell.
+) -> Arrivals:
+    """Return when clocks came, as the instructions' times tell.
 
     Args:
         spans: Work in order of time.
@@ -95,13 +109,10 @@ def arrivals(
         points: The time of each instruction at each clock.
         stall_s: For how long the GPU stands still for each request; None: not known.
         sustained: The highest clock that can be held, of the curves that cannot hold all: above it times differ much.
-
-    Returns:
-        The same changes, but those of clocks that the next one overtook: no instruction ran at them. One that no
-        instruction tells of came as those to the same clock mostly did.
     """
     told = list(_told(spans, asked, _times_s(points), stall_s or 0.0, sustained))
-    usual_s = usual_latencies_s([_latencies_s(asked, told)])
+    latencies_s = _latencies_s(asked, told)
+    usual_s = usual_latencies_s([latencies_s])
     overall_s = median(usual_s.values()) if usual_s else None
     found: list[Change] = []
     for change, one in zip(asked, told, strict=True):
@@ -115,26 +126,7 @@ def arrivals(
         if found:
             arrives_s = max(arrives_s, found[-1].arrives_s)
         found.append(replace(change, arrives_s=arrives_s))
-    return found
-
-
-def told_latencies_s(
-    spans: Sequence[Span],
-    asked: Sequence[Change],
-    points: Mapping[CurveKey, Sequence[ProfilePoint]],
-    stall_s: float | None = None,
-    sustained: Mapping[CurveKey, int] = {},
-) -> dict[int, list[Bounds]]:
-    """Return how long clocks took to come as far as instructions tell, by clock in MHz.
-
-    Args:
-        spans: See ``arrivals``.
-        asked: See there.
-        points: See there.
-        stall_s: See there.
-        sustained: See there.
-    """
-    return _latencies_s(asked, _told(spans, asked, _times_s(points), stall_s or 0.0, sustained))
+    return Arrivals(found, latencies_s)
 
 
 def without_stalls(

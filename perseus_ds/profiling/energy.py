@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import hypot, inf, nan, sqrt
+from math import hypot, inf, sqrt
 from statistics import fmean
 
 import numpy as np
@@ -25,15 +25,15 @@ from perseus_ds.profiling.achieved import (
     limited,
     sustained_clocks,
 )
-from perseus_ds.profiling.arrivals import arrivals, told_latencies_s, without_stalls
+from perseus_ds.profiling.arrivals import arrivals, without_stalls
 from perseus_ds.profiling.counter import CounterReader, Doubt, TooLittleSeen, counter_reader
 from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.latencies import Bounds
 from perseus_ds.profiling.powers import fit_powers
 from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
-from perseus_ds.profiling.sizes import microbatch_sizes
-from perseus_ds.profiling.spans import Batch, Between, Change, Segment, Span, changes, segments, settled_durations
+from perseus_ds.profiling.sizes import microbatch_sizes, sized
+from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
 from perseus_ds.profiling.visits import Settled, by_curve, undisturbed_s
@@ -123,7 +123,7 @@ class Attribution:
         later = without_stalls(spans, _held(self.curves, self.sustained_mhz), limit_s)
         ran = [old if is_limited(readings, old.end_s) else new for old, new in zip(spans, later, strict=True)]
         asked = changes(spans, switch_latency_s)
-        return segments(ran, arrivals(ran, asked, self.curves, self.request_stall_s, self.sustained_mhz))
+        return segments(ran, arrivals(ran, asked, self.curves, self.request_stall_s, self.sustained_mhz).changes)
 
     def with_power(self, power: CurveFit) -> Attribution:
         """Return a copy with other powers and their energies."""
@@ -171,7 +171,7 @@ def attribute(
     achieved = at_achieved_clocks(asked, readings)
     sizes = microbatch_sizes(achieved)
     points, instances = instruction_times(settled_durations(held_alone(asked, achieved), sizes))
-    spans = _sized(spans, sizes)
+    spans = sized(spans, sizes)
     sustained = sustained_clocks(asked, achieved)
     at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(some) for key, some in at_highest.items()}
@@ -201,13 +201,6 @@ def attribute(
     ).with_power(powers.fit)
 
 
-def _sized(spans: Sequence[Span], sizes: Mapping[Batch, float]) -> Sequence[Span]:
-    """Return spans with the sizes of their micro-batches, if these differ."""
-    if not sizes:
-        return spans
-    return [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
-
-
 def _ran(
     spans: Sequence[Span],
     changed: Sequence[Change],
@@ -223,9 +216,9 @@ def _ran(
     ran = without_stalls(spans, held, {key: DELAYED * top.time_s for key, top in tops.items()})
     # But it tells well when a much lower clock came or went.
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
-    did = segments(ran, arrivals(ran, changed, told, stall_s, sustained))
-    limit = limited(did, readings, sustained, {key: top.time_s for key, top in tops.items()}, spans)
-    return ran, limit, told_latencies_s(ran, changed, told, stall_s, sustained)
+    came = arrivals(ran, changed, told, stall_s, sustained)
+    top_s = {key: top.time_s for key, top in tops.items()}
+    return ran, limited(segments(ran, came.changes), readings, sustained, top_s, spans), came.latencies_s
 
 
 def _held(

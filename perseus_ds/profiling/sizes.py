@@ -6,15 +6,17 @@ All instructions of a micro-batch tell its size: how much longer they took than 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import nan
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perseus_ds.profiling.spans import Batch, Segment
+from perseus_ds.profiling.spans import Batch, Segment, Span
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["microbatch_sizes", "uneven_within"]
+__all__ = ["microbatch_sizes", "sized", "uneven_within"]
 
 _ALIKE = 0.03  # relative standard deviation up to which micro-batches are alike
 _QUARTILE = 0.6745  # of a normal distribution, in standard deviations
@@ -69,6 +71,18 @@ def microbatch_sizes(did: Sequence[Segment]) -> dict[Batch, float]:
         weight = 1.0 / (1.0 + ((left - log_size[batch]) / _DELAYED) ** 2)
     sizes = np.exp(log_size) / np.exp(log_size).mean()
     return dict(zip(map(tuple, names.tolist()), sizes.tolist(), strict=True)) if uneven_within(sizes) else {}
+
+
+def sized(spans: Sequence[Span], sizes: Mapping[Batch, float]) -> Sequence[Span]:
+    """Return spans with the sizes of their micro-batches, if these differ.
+
+    Args:
+        spans: Work of a GPU.
+        sizes: Of each micro-batch, see ``microbatch_sizes``.
+    """
+    if not sizes:
+        return spans
+    return [span if span.batch is None else replace(span, size=sizes.get(span.batch, nan)) for span in spans]
 
 
 def _at_one_clock(told: Sequence[_Told]) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.arrivals import arrivals, told_latencies_s, without_stalls
+from perseus_ds.profiling.arrivals import arrivals, without_stalls
 from perseus_ds.profiling.spans import Change, Span, changes
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
@@ -24,7 +24,7 @@ def work(*rows: tuple[float, int], begin_s: float = 0.0) -> list[Span]:
 
 def arrived(spans: list[Span], latency_s: float = 0.9) -> list[float]:
     asked = changes(spans, latency_s)
-    return [one.arrives_s for one in arrivals(spans, asked, POINTS)[1:]]
+    return [one.arrives_s for one in arrivals(spans, asked, POINTS).changes[1:]]
 
 
 @pytest.mark.parametrize(("second_s", "arrives_s"), [(1.5, 1.5), (1.8, 1.2), (1.25, 1.75)])
@@ -55,7 +55,7 @@ def test_instructions_tell_latencies_as_well_as_clocks_change_their_time_and_wai
     waits = [*work((1.0, 1400), begin_s=9.0), *work((2.0, 700), begin_s=10.1)]
     spans = [*told, *waits]
 
-    found = told_latencies_s(spans, changes(spans, 0.0), POINTS)
+    found = arrivals(spans, changes(spans, 0.0), POINTS).latencies_s
 
     off_s = 0.01 * 1.0 * 2.0 / (2.0 - 1.0)  # one percent of the time
     assert found == {
@@ -67,7 +67,7 @@ def test_instructions_tell_latencies_as_well_as_clocks_change_their_time_and_wai
 def test_a_clock_that_never_came_takes_longer_than_instructions_waited_for_it() -> None:
     spans = [*work((2.0, 700), (2.0, 1400), (2.0, 1050)), *work((1.5, 1050), (1.5, 1050), begin_s=7.0)]
 
-    found = told_latencies_s(spans, changes(spans, 0.0), POINTS)
+    found = arrivals(spans, changes(spans, 0.0), POINTS).latencies_s
 
     assert found[1400] == [(2.0, inf)]
 
@@ -75,24 +75,25 @@ def test_a_clock_that_never_came_takes_longer_than_instructions_waited_for_it() 
 def test_the_time_that_a_request_costs_is_no_part_of_the_way_to_a_clock() -> None:
     spans = work((1.0, 1400), (1.81, 700), (2.0, 700))
 
-    (told,) = told_latencies_s(spans, changes(spans, 0.0)[1:], POINTS, stall_s=0.01).values()
-    found = arrivals(spans, changes(spans, 0.0), POINTS, stall_s=0.01)
+    found, told = arrivals(spans, changes(spans, 0.0)[1:], POINTS, stall_s=0.01)
 
-    assert sum(told[0]) / 2 == pytest.approx(0.2)
+    assert sum(told[700][0]) / 2 == pytest.approx(0.2)
     assert found[-1].arrives_s == pytest.approx(1.2)
 
 
 def test_an_instruction_that_seems_to_have_had_its_clock_before_the_request_tells_no_latency() -> None:
     began_before = [Span(0.0, 1.0, FORWARD, 1400), Span(0.9, 2.4, FORWARD, 700)]
 
-    assert told_latencies_s(began_before, [Change(-1.0, -1.0, 1400), Change(1.6, 1.6, 700)], POINTS) == {}
+    found = arrivals(began_before, [Change(-1.0, -1.0, 1400), Change(1.6, 1.6, 700)], POINTS)
+
+    assert found.latencies_s == {}
 
 
 def test_a_clock_that_had_not_come_when_the_next_was_asked_for_never_came() -> None:
     """Seen on a simulated GH200: a GPU ran at 1306 MHz for 0.7 s, and 1917 and 1664 MHz were asked for meanwhile."""
     spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (2.0, 1050), (1.75, 1050), (1.5, 1050))
 
-    found = arrivals(spans, changes(spans, 0.3), POINTS)
+    found = arrivals(spans, changes(spans, 0.3), POINTS).changes
 
     assert [one.mhz for one in found[1:]] == [1050]
     assert found[-1].arrives_s == pytest.approx(9.0, abs=0.02)
@@ -104,8 +105,7 @@ def test_a_clock_has_not_come_in_the_midst_of_an_instruction_if_the_next_one_doe
     asked = [Change(0.0, 0.0, 700), Change(1.95, 2.5, 660), Change(2.0, 2.9, 1400)]
     points = {FORWARD: (*POINTS[FORWARD], ProfilePoint(660, 2.1, 0.0))}
 
-    found = arrivals(spans, asked, points)
-    told = told_latencies_s(spans, asked, points)
+    found, told = arrivals(spans, asked, points)
 
     assert found[-1].arrives_s == pytest.approx(6.0, abs=0.02), "as the third instruction ended"
     assert told[1400] == [pytest.approx((0.0, 4.0), abs=0.03)], "it may have waited for the one in between"
@@ -115,7 +115,7 @@ def test_a_clock_may_come_long_after_the_next_one_was_asked_for() -> None:
     """Seen on a simulated GH200: 0.34 s after its request, and 0.07 s after the next one."""
     spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (1.5, 1050), (1.0, 1050), (1.25, 1050), (1.5, 1050))
 
-    found = arrivals(spans, [Change(0.0, 0.0, 700), Change(2.0, 2.0, 1400), Change(6.0, 6.0, 1050)], POINTS)
+    found = arrivals(spans, [Change(0.0, 0.0, 700), Change(2.0, 2.0, 1400), Change(6.0, 6.0, 1050)], POINTS).changes
 
     assert [one.mhz for one in found] == [700, 1400, 1050]
     assert [one.arrives_s for one in found[1:]] == pytest.approx([7.0, 9.0], abs=0.05)
@@ -129,7 +129,7 @@ def test_a_clock_that_the_next_one_overtook_never_came() -> None:
     spans = work((1.0, 1400), (1.0, 1400), (2.0, 700))
     asked = [Change(0.0, 0.0, 1400), Change(1.2, 2.2, 1050), Change(1.9, 2.8, 700)]
 
-    assert [one.mhz for one in arrivals(spans, asked, POINTS)] == [1400, 700]
+    assert [one.mhz for one in arrivals(spans, asked, POINTS).changes] == [1400, 700]
 
 
 def test_clocks_of_nearly_equal_time_tell_nothing() -> None:
@@ -139,7 +139,7 @@ def test_clocks_of_nearly_equal_time_tell_nothing() -> None:
 def test_clocks_come_in_the_order_asked_for() -> None:
     spans = work((1.0, 1400), (1.0, 700), (1.0, 1400), (1.0, 1400))
 
-    found = arrivals(spans, [Change(1.0, 3.5, 700), Change(2.0, 2.5, 1400)], {})
+    found = arrivals(spans, [Change(1.0, 3.5, 700), Change(2.0, 2.5, 1400)], {}).changes
 
     assert [one.arrives_s for one in found] == [3.5, 3.5]
 

@@ -10,8 +10,8 @@ import perseus_ds
 from perseus_ds.config import ProfilingConfig
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import attribute
-from perseus_ds.profiling.sizes import microbatch_sizes, uneven_within
-from perseus_ds.profiling.spans import Between, Segment
+from perseus_ds.profiling.sizes import microbatch_sizes, sized, uneven_within
+from perseus_ds.profiling.spans import Between, Segment, Span
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import CurveKey, read_profile
 
@@ -34,6 +34,14 @@ def test_a_micro_batch_s_size_is_what_its_instructions_took_over_what_is_usual()
         (0, 2): pytest.approx(1.3),
         (0, 3): pytest.approx(0.7),
     }
+
+
+def test_work_has_the_size_of_its_micro_batch_and_an_unknown_one_where_that_was_not_told():
+    told, unknown = (Span(0.0, 1.0, FORWARD, 1400, batch=(0, microbatch)) for microbatch in (0, 1))
+    other = Span(2.0, 3.0, None)
+    assert sized([told, other], {}) == [told, other]
+    sizes = [span.size for span in sized([told, unknown, other], {(0, 0): 1.2})]
+    assert sizes == [1.2, pytest.approx(np.nan, nan_ok=True), 1.0]
 
 
 def test_noise_and_a_late_host_make_no_different_sizes():
