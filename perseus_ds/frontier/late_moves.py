@@ -28,7 +28,8 @@ class Terms(NamedTuple):
 
     Attributes:
         limit_s: Expected iteration time allowed.
-        mean_late_s: Mean lateness of a clock, counting early ones as 0; the mean earliness is the same.
+        mean_late_s: Mean lateness of a clock with the usual latency, counting early ones as 0; the mean earliness is
+            the same.
         waiting_w: Power of all stages' waiting, on one GPU of each.
         dearest_w: What a second may cost.
     """
@@ -163,7 +164,8 @@ def _best_moves(nodes, clock, blame, terms, faster):
 def _around(nodes, clock, blame, terms, node, then_s, then_j):
     """Write what each clock of an instruction would add to expected time and energy, with its neighbours'."""
     before, after = nodes.before[node], nodes.after[node]
-    old, new, mean_late_s = clock[before], clock[after], terms.mean_late_s
+    old, new = clock[before], clock[after]
+    new_late_s = terms.mean_late_s * nodes.spread[new]
     ahead_s, after_ahead_s = blame.ahead_s[node], blame.ahead_s[after]
     critical, critical_before, critical_after = blame.critical[node], blame.critical[before], blame.critical[after]
     late_s, late_after_s = blame.late_s[node], blame.late_s[after]
@@ -174,24 +176,25 @@ def _around(nodes, clock, blame, terms, node, then_s, then_j):
     asked_s = _asked_s(nodes, ahead_s, clock[node], old)
     for own in range(times.size):
         own_s, own_j = times[own], energies[own]
+        own_late_s, wider = terms.mean_late_s * nodes.spread[own], nodes.spread[own] / nodes.spread[clock[node]]
         held_s = 0.0 if own == old else _held_s(nodes, ahead_s, own, times[old])
         # An earlier request for this clock lets the next one be earlier, too.
         sooner_s = _asked_s(nodes, ahead_s, own, old) - asked_s
         held_after_s = 0.0 if own == new else _held_s(nodes, after_ahead_s + sooner_s, new, next_s[own])
         then_s[own] = (
             critical * own_s
-            + (late_s + critical * held_s) * (1 - own_s / times[old])
+            + (wider * late_s + critical * held_s) * (1 - own_s / times[old])
             + early_s * (times[new] / own_s - 1)
             + (late_after_s + critical_after * held_after_s) * (1 - next_s[new] / next_s[own])
-            + early_before_s * (last_s[own] / last_s[old] - 1)
+            + wider * early_before_s * (last_s[own] / last_s[old] - 1)
             + nodes.stall_s * (critical * (own != new) + critical_before * (own != old))
         )
         then_j[own] = (
             own_j
-            + (mean_late_s + held_s) * (energies[old] - own_j) / times[old]
-            + mean_late_s * (energies[new] - own_j) / own_s
-            + (mean_late_s + held_after_s) * (next_j[own] - next_j[new]) / next_s[own]
-            + mean_late_s * (last_j[own] - last_j[old]) / last_s[old]
+            + (own_late_s + held_s) * (energies[old] - own_j) / times[old]
+            + new_late_s * (energies[new] - own_j) / own_s
+            + (new_late_s + held_after_s) * (next_j[own] - next_j[new]) / next_s[own]
+            + own_late_s * (last_j[own] - last_j[old]) / last_s[old]
         )
 
 

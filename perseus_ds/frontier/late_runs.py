@@ -38,7 +38,11 @@ class Blame(NamedTuple):
 class _Runs(NamedTuple):
     """All draws of an iteration side by side. What clocks that come late leave to the instructions after theirs.
 
+    Iterations repeat: what comes late in one may still be missing at the begin of the next.
+
     Attributes:
+        late_s: How late the clock of each instruction comes, beyond its latency; negative: early. Shape
+            (instructions, samples).
         ends_s: End of each node, shape (nodes, samples).
         until_s: When the clock comes that an instruction ended without; 0 where it did not, shape (instructions,
             samples).
@@ -48,6 +52,7 @@ class _Runs(NamedTuple):
         spent_j: Effective energy of all instructions so far, shape (samples,).
     """
 
+    late_s: FloatArray
     ends_s: FloatArray
     until_s: FloatArray
     clock: IntArray
@@ -64,7 +69,7 @@ def no_blame(count: int) -> Blame:
 
 @njit(cache=True, nogil=True)
 def run_late(nodes, clock, draws, blame):
-    """Run an iteration with every draw.
+    """Run an iteration with every draw, after one whose clocks may still be missing.
 
     Args:
         nodes: A ``Neighbours``.
@@ -76,8 +81,8 @@ def run_late(nodes, clock, draws, blame):
         Mean iteration time in seconds, mean effective energy in joules, and the times' standard deviation.
     """
     count, samples = draws.size.shape
-    indptr, members = nodes.predecessors
     runs = _Runs(
+        draws.tail_s + nodes.spread[clock].reshape(-1, 1) * draws.jitter_s,
         np.zeros((nodes.order.size, samples)),
         np.zeros((count, samples)),
         np.zeros((count, samples), dtype=np.int64),
@@ -85,6 +90,18 @@ def run_late(nodes, clock, draws, blame):
         np.zeros(samples),
         np.zeros(samples),
     )
+    _run_all(nodes, clock, draws.size, runs, blame)
+    if _carry_over(runs):
+        _run_all(nodes, clock, draws.size, runs, blame)
+    time_s, deviation_s = _blame(nodes, clock, draws.size, runs, blame)
+    return time_s - nodes.doubled_s, runs.spent_j.mean(), deviation_s
+
+
+@njit(cache=True, nogil=True)
+def _run_all(nodes, clock, size, runs, blame):
+    """Run all nodes in every draw."""
+    count, samples = size.shape
+    indptr, members = nodes.predecessors
     for node in nodes.order:
         ends_s = runs.ends_s[node]
         for edge in range(indptr[node], indptr[node + 1]):
@@ -94,24 +111,34 @@ def run_late(nodes, clock, draws, blame):
         if node >= count:
             ends_s += nodes.constant_s[node - count]
             continue
-        blame.ahead_s[node], blame.held[node] = _run_one(nodes, clock, draws, runs, node)
+        blame.ahead_s[node], blame.held[node] = _run_one(nodes, clock, size[node], runs, node)
         ends_s += runs.busy_s
-    time_s, deviation_s = _blame(nodes, clock, draws, runs, blame)
-    return time_s - nodes.doubled_s, runs.spent_j.mean(), deviation_s
 
 
 @njit(cache=True, nogil=True)
-def _run_one(nodes, clock, draws, runs, node):
+def _carry_over(runs):
+    """Begin the next iteration with the clocks that come after the end of this one; return whether any does."""
+    for sample in range(runs.busy_s.size):
+        runs.until_s[:, sample] -= runs.ends_s[:, sample].max()
+    if runs.until_s.max() <= 0.0:
+        return False
+    runs.ends_s[:] = 0.0
+    runs.asked_s[:] = -1.0
+    runs.spent_j[:] = 0.0
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _run_one(nodes, clock, sizes, runs, node):
     """Run one instruction between the clocks before and after it, in every draw.
 
     Returns:
         How long before its begin its clock can be asked for, and for what share of its time it has not come: means.
     """
-    late_s, sizes = draws.late_s, draws.size[node]
-    times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
+    late_s, times, energies = runs.late_s, nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
     before, after, own, new = nodes.before[node], nodes.after[node], clock[node], clock[nodes.after[node]]
     # Standing still costs what waiting does: no effective energy.
-    stall_s, samples, ahead_s, held = (nodes.stall_s if own != new else 0.0), late_s.shape[1], 0.0, 0.0
+    stall_s, samples, ahead_s, held = (nodes.stall_s if own != new else 0.0), sizes.size, 0.0, 0.0
     for sample in range(samples):
         start_s, old = runs.ends_s[node, sample], clock[before]
         asked_s, wrong_s = runs.asked_s[before, sample], max(0.0, late_s[node, sample])
@@ -127,8 +154,8 @@ def _run_one(nodes, clock, draws, runs, node):
             wrong_s = max(wrong_s, wait_s) if own != old else wait_s  # a clock that stays is not asked for
             old = runs.clock[before, sample]
         at_old = min(1.0, wrong_s / (sizes[sample] * times[old]))
-        if at_old == 1.0 and own != old:
-            runs.until_s[node, sample], runs.clock[node, sample] = start_s + wrong_s, old
+        has_come = at_old < 1.0 or own == old
+        runs.until_s[node, sample], runs.clock[node, sample] = 0.0 if has_come else start_s + wrong_s, old
         held += at_old if own != old else 0.0
         at_new = min(1.0 - at_old, max(0.0, -late_s[after, sample]) / (sizes[sample] * times[own]))
         at_own = 1.0 - at_old - at_new
@@ -140,10 +167,9 @@ def _run_one(nodes, clock, draws, runs, node):
 
 
 @njit(cache=True, nogil=True)
-def _blame(nodes, clock, draws, runs, blame):
+def _blame(nodes, clock, size, runs, blame):
     """Follow each draw's critical path back; return mean and standard deviation of the iteration time."""
-    late_s, size = draws
-    count, samples = size.shape
+    late_s, (count, samples) = runs.late_s, size.shape
     time_s = squared = 0.0
     indptr, members = nodes.predecessors
     blame.critical[:], blame.late_s[:], blame.early_s[:] = 0.0, 0.0, 0.0

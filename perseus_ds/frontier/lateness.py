@@ -28,19 +28,23 @@ __all__ = ["Draws", "Neighbours", "drawn", "evaluate_late", "is_certain", "neigh
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_LEAST_SPREAD = 0.01  # of a clock that comes at once: moves divide by it
 _JUDGING = 64  # draws that a plan's figures come from
-_JUDGING_UNEVEN = 512  # the same where micro-batches differ: whole iterations do
+_JUDGING_UNEVEN = 512  # the same where micro-batches differ, or few clocks come very late: whole iterations differ
 
 
 class Draws(NamedTuple):
     """Iterations that may be, each array of shape (instructions, samples).
 
     Attributes:
-        late_s: How late the clock of each instruction comes.
+        jitter_s: How late the clock of each instruction comes if its latency is the usual one; negative: early. It is
+            in proportion to the latency.
+        tail_s: How much later it comes.
         size: Each instruction's work, as a multiple of its curve's.
     """
 
-    late_s: FloatArray
+    jitter_s: FloatArray
+    tail_s: FloatArray
     size: FloatArray
 
 
@@ -60,6 +64,7 @@ class Neighbours(NamedTuple):
         allowed: Whether a clock is one of a curve's useful options.
         stall_s: For how long a request lets the GPU stand still.
         latency_s: How long each clock takes to come, shape (clocks,); 0 if not known of any.
+        spread: Its jitter as a multiple of the usual one, shape (clocks,); 1 if no latency is known.
         doubled_s: Part of the constants that the draws' sizes bring once more.
     """
 
@@ -75,6 +80,7 @@ class Neighbours(NamedTuple):
     allowed: NDArray[np.bool_]
     stall_s: float
     latency_s: FloatArray
+    spread: FloatArray
     doubled_s: float
 
 
@@ -94,10 +100,11 @@ def neighbours_of(problem: Problem) -> Neighbours:
     before, after = np.empty((2, len(dag.instructions)), dtype=np.int64)
     for order in dag.program_order:
         before[order], after[order] = np.roll(order, 1), np.roll(order, -1)
+    latency_s = np.array([known_s.get(mhz, usual_s) for mhz in clocks_mhz.tolist()])
     return Neighbours(
         dag.topological_order, dag.predecessors, dag.constant_times_s, before, after, problem.curve_of,
         clocks_mhz, option_s, option_j, allowed, problem.profile.request_stall_s,
-        np.array([known_s.get(mhz, usual_s) for mhz in clocks_mhz.tolist()]),
+        latency_s, np.maximum(_LEAST_SPREAD, latency_s / usual_s) if usual_s else np.ones(clocks_mhz.size),
         problem.uneven.tail_s if problem.uneven is not None else 0.0,
     )  # fmt: skip
 
@@ -117,16 +124,16 @@ def drawn(problem: Problem, jitter_s: float, samples: int, seed: int) -> Draws:
     if not (np.isfinite(jitter_s) and jitter_s >= 0):
         raise PerseusError("plan-bad-value", name="switch jitter", value=jitter_s, allowed="seconds, 0 or more")
     draw, count = np.random.default_rng(seed), len(problem.dag.instructions)
-    half = draw.normal(0.0, jitter_s, (count, samples // 2))
-    late_s = np.concatenate((half, -half), axis=1)
+    half_s = draw.normal(0.0, jitter_s, (count, samples // 2))
+    jitters_s = np.concatenate((half_s, -half_s), axis=1)
+    tail_s = np.zeros_like(jitters_s)
     if problem.profile.switch_tail_share:
-        tail_s = draw.exponential(problem.profile.switch_tail_s, late_s.shape)
+        tail_s = draw.exponential(problem.profile.switch_tail_s, tail_s.shape)
         tail_s[draw.random(tail_s.shape) >= problem.profile.switch_tail_share] = 0.0
-        late_s += tail_s
     if problem.uneven is None:
-        return Draws(late_s, np.ones_like(late_s))
+        return Draws(jitters_s, tail_s, np.ones_like(jitters_s))
     sizes = problem.uneven.drawn(problem.dag.instructions, problem.curve_of, draw, samples)
-    return Draws(late_s, np.ascontiguousarray(sizes.T))
+    return Draws(jitters_s, tail_s, np.ascontiguousarray(sizes.T))
 
 
 def is_certain(problem: Problem, jitter_s: float) -> bool:
@@ -149,7 +156,8 @@ def evaluate_late(problem: Problem, frequency_mhz: IntArray, jitter_s: float, lo
         PerseusError: A frequency was not measured, or the jitter is no time.
     """
     plan = evaluate(problem, frequency_mhz, lower_bound_j)
-    draws = drawn(problem, jitter_s, _JUDGING if problem.uneven is None else _JUDGING_UNEVEN, seed=0)
+    alike = problem.uneven is None and not problem.profile.switch_tail_share
+    draws = drawn(problem, jitter_s, _JUDGING if alike else _JUDGING_UNEVEN, seed=0)
     if is_certain(problem, jitter_s):
         return plan
     nodes = neighbours_of(problem)

@@ -31,6 +31,7 @@ from perseus_ds.frontier.lateness import (
     neighbours_of,
 )
 from perseus_ds.frontier.plan import Plan
+from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.rounding import round_durations
 from perseus_ds.frontier.solver import Frontier
 from perseus_ds.frontier.switching import SwitchCost, has_common_clocks, switch_aware_plan
@@ -49,6 +50,8 @@ _PART = ((0.5, 1.0), (1.0, 0.4))
 _DEAREST = 8.0  # times the frontier's slope, or the mean power: what a second of those moves may cost
 _DRAWS = 32
 _DRAWS_UNEVEN = 128  # where micro-batches differ: whole iterations do
+# Where few clocks come very late. Each instruction needs draws of that, but many instructions tell together.
+_DRAWS_TAIL, _ALL_DRAWS_TAIL = 512, 32768
 _HELD = 0.01  # from this share on of the instructions' time at wrong clocks, few switches may be better
 _NEAR = 1.06  # times T_min, up to which it may be for stalls
 # Plans of few switches: the penalty for one, in mean energies of an instruction, and the share of the time beyond the
@@ -71,7 +74,7 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
         PerseusError: ``t_s`` is below T_min, or the jitter is no time.
     """
     problem = frontier.problem
-    draws = drawn(problem, jitter_s, _DRAWS if problem.uneven is None else _DRAWS_UNEVEN, seed=1)
+    draws = drawn(problem, jitter_s, _samples(problem), seed=1)
     bound_j = _bound_j(frontier, t_s)
     if is_certain(problem, jitter_s):
         plan = frontier.plan(t_s)
@@ -79,16 +82,24 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
     nodes = neighbours_of(problem)
     mean_w, slope_w = bound_j / t_s, frontier.price_w(t_s)
     clock, limit_s = _start(frontier, nodes, t_s, draws, slope_w / mean_w)
-    mean_late_s = float(np.maximum(-draws.late_s, 0.0).mean())  # of the jitter: the tail has no opposite
+    mean_late_s = float(np.maximum(draws.jitter_s, 0.0).mean())  # without the tail, which has no opposite
     dearest_w = max(_DEAREST * slope_w, mean_w) / problem.gpus_per_stage
     terms = Terms(limit_s, mean_late_s, min(float(problem.stage_power_w.sum()), frontier.effective_w(t_s)), dearest_w)
     best = _improve(nodes, clock, draws, terms)
-    stalls = best.late and nodes.stall_s > 0.0 and t_s <= _NEAR * frontier.t_min_s
-    if best.held_share > _HELD or stalls:
+    delays = nodes.stall_s > 0.0 and (best.late or problem.profile.switch_tail_share > 0.0)
+    if best.held_share > _HELD or (delays and t_s <= _NEAR * frontier.t_min_s):
         if has_common_clocks(problem):
             best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
         drop_late(nodes, best.clock, draws, terms)
     return evaluate_late(problem, nodes.clocks_mhz[best.clock], jitter_s, bound_j)
+
+
+def _samples(problem: Problem) -> int:
+    """Return how many draws tell which plan is good, an even number."""
+    samples = _DRAWS if problem.uneven is None else _DRAWS_UNEVEN
+    if not problem.profile.switch_tail_share:
+        return samples
+    return max(samples, min(_DRAWS_TAIL, _ALL_DRAWS_TAIL // len(problem.dag.instructions) // 2 * 2))
 
 
 def _bound_j(frontier: Frontier, t_s: float) -> float:

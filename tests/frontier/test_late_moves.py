@@ -21,7 +21,8 @@ def ran(nodes, clock, draws, blame):
 
 def even(late_s) -> Draws:
     """Return draws of micro-batches that are alike, given one draw after the other."""
-    return Draws(np.array(late_s).T.copy(), np.ones_like(late_s).T.copy())
+    jitter_s = np.array(late_s).T.copy()
+    return Draws(jitter_s, np.zeros_like(jitter_s), np.ones_like(jitter_s))
 
 
 # One stage: every instruction is always critical, so a move changes exactly what the blame says.

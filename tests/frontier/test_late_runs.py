@@ -22,7 +22,7 @@ def test_blame_goes_to_who_is_on_the_critical_path():
     problem = pipeline(2, 2)
     nodes, blame = neighbours_of(problem), no_blame(8)
     clock = np.full(8, 1)
-    run_late(nodes, clock, Draws(np.zeros((8, 2)), np.ones((8, 2))), blame)
+    run_late(nodes, clock, Draws(np.zeros((8, 2)), np.zeros((8, 2)), np.ones((8, 2))), blame)
     on_path = {problem.dag.instructions[node].label for node in np.flatnonzero(blame.critical)}
     assert blame.critical.sum() == pytest.approx(6)
     assert len(on_path) == 6
@@ -32,6 +32,7 @@ def test_blame_goes_to_who_is_on_the_critical_path():
 def test_micro_batches_of_other_sizes_take_and_use_that_much_more_or_less():
     nodes, clock = neighbours_of(pipeline(1, 1)), np.array([1, 1])
     sizes = np.array([[0.5, 1.5], [1.0, 2.0]])  # the forward in two draws, and the backward
-    time_s, effective_j, deviation_s = run_late(nodes, clock, Draws(np.zeros((2, 2)), sizes), no_blame(2))
+    draws = Draws(np.zeros((2, 2)), np.zeros((2, 2)), sizes)
+    time_s, effective_j, deviation_s = run_late(nodes, clock, draws, no_blame(2))
     assert (time_s, effective_j) == (pytest.approx(0.25), pytest.approx(50.0))
     assert deviation_s == pytest.approx(0.1)

@@ -26,7 +26,8 @@ ONE_STAGE = Problem(
 def ran(problem: Problem, clocks_mhz: list[int], late_s: list[list[float]]) -> tuple[float, float]:
     nodes = neighbours_of(problem)
     clock = np.searchsorted(nodes.clocks_mhz, clocks_mhz)
-    draws = Draws(np.array(late_s).T.copy(), np.ones_like(late_s).T.copy())
+    jitter_s = np.array(late_s).T.copy()
+    draws = Draws(jitter_s, np.zeros_like(jitter_s), np.ones_like(jitter_s))
     return run_late(nodes, clock, draws, no_blame(len(clocks_mhz)))[:2]
 
 
@@ -68,11 +69,11 @@ def test_a_request_costs_its_stall_where_the_clock_changes_and_nowhere_else():
 
 def test_draws_come_with_their_opposites_and_have_the_jitter_asked_for(gpt3: Problem):
     count = len(gpt3.dag.instructions)
-    late_s = drawn(gpt3, 0.01, 32, seed=3).late_s
+    late_s = drawn(gpt3, 0.01, 32, seed=3).jitter_s
     assert late_s.shape == (count, 32)
     assert late_s.mean() == pytest.approx(0.0, abs=1e-12)
     assert late_s.std() == pytest.approx(0.01, rel=0.05)
-    np.testing.assert_array_equal(late_s, drawn(gpt3, 0.01, 32, seed=3).late_s)
+    np.testing.assert_array_equal(late_s, drawn(gpt3, 0.01, 32, seed=3).jitter_s)
     with pytest.raises(PerseusError, match="switch jitter"):
         drawn(gpt3, -0.01, 2, seed=0)
 
@@ -89,6 +90,23 @@ def test_a_clock_that_comes_after_its_instruction_holds_the_next_ones_up():
     assert ran(problem, mhz, late_s) == alone
     # So nothing runs at 500 MHz.
     assert alone == pytest.approx((0.4, 4 * 20.0))
+
+
+def test_a_clock_that_comes_after_the_iteration_holds_up_the_next_one():
+    problem = Problem(schedule_dag("1f1b", 1, 2), ONE_STAGE.profile, blocking_power_w=0.0)
+    order = problem.dag.program_order[0]
+    mhz, late_s = np.empty(4, dtype=np.int64), np.zeros((1, 4))
+    # The high clock comes when its instruction has ended at the low one, and 0.05 s of the next iteration are over.
+    mhz[order], late_s[0, order] = [1000, 500, 500, 1000], [0.0, 0.0, 0.0, 0.25]
+    assert ran(problem, mhz, late_s) == pytest.approx((0.05 + 0.75 * 0.1 + 3 * 0.2, 0.75 * 20.0 + 3.25 * 16.0))
+
+
+@pytest.mark.parametrize(("jitter_s", "time_s"), [([0.0, 0.02], 0.29), ([0.02, 0.0], 0.315)])
+def test_a_clock_jitters_in_proportion_to_its_latency(jitter_s, time_s):
+    # The usual latency is 0.02 s: the low clock comes 0.01 s late, the high one 0.03 s.
+    profile = replace(ONE_STAGE.profile, switch_latency_s={500: 0.01, 1000: 0.03})
+    problem = Problem(ONE_STAGE.dag, profile, blocking_power_w=0.0)
+    assert ran(problem, [1000, 500], [jitter_s])[0] == pytest.approx(time_s)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +131,11 @@ def test_a_clock_that_cannot_be_asked_for_early_enough_comes_late_every_time(lat
 
 def test_a_tail_comes_on_top_of_the_jitter(gpt3: Problem):
     long = replace(gpt3, profile=replace(gpt3.profile, switch_tail_share=0.05, switch_tail_s=0.15))
-    jitter_s, late_s = (drawn(one, 0.01, 64, seed=3).late_s for one in (gpt3, long))
-    added_s = (late_s - jitter_s)[late_s != jitter_s]
-    assert added_s.size / late_s.size == pytest.approx(0.05, rel=0.1)
+    without, draws = (drawn(one, 0.01, 64, seed=3) for one in (gpt3, long))
+    np.testing.assert_array_equal(draws.jitter_s, without.jitter_s)
+    assert not without.tail_s.any()
+    added_s = draws.tail_s[draws.tail_s != 0.0]
+    assert added_s.size / draws.tail_s.size == pytest.approx(0.05, rel=0.1)
     assert added_s.mean() == pytest.approx(0.15, rel=0.1)
     assert is_certain(gpt3, 0.0)
     assert not is_certain(long, 0.0)

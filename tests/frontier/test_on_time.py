@@ -116,7 +116,7 @@ def test_where_clocks_take_long_to_come_it_switches_seldom_and_is_on_time(gpt3):
 
 
 def test_plans_of_few_switches_that_begin_beyond_the_time_allowed_may_be_the_best(gpt3):
-    """Short instructions, stalls, and switches that now and then take 100 ms longer: 0.90 without such plans."""
+    """Short instructions, stalls, and switches that now and then take 100 ms longer: 0.92 without such plans."""
     shorter = {
         key: tuple(point._replace(time_s=0.2 * point.time_s, energy_j=0.2 * point.energy_j) for point in points)
         for key, points in gpt3.profile.curves.items()
@@ -125,8 +125,8 @@ def test_plans_of_few_switches_that_begin_beyond_the_time_allowed_may_be_the_bes
     problem = Problem(schedule_dag("1f1b", 8, 8), replace(gpt3.profile, curves=shorter, **tails), 83.64)
     frontier = solve(problem)
     plan = on_time_plan(frontier, frontier.t_min_s, 0.0025)
-    assert plan.time_s < 1.01 * frontier.t_min_s
-    assert plan.energy_j < 0.89 * at_highest(problem).energy_j
+    assert plan.time_s < 1.006 * frontier.t_min_s
+    assert plan.energy_j < 0.895 * at_highest(problem).energy_j
 
 
 def test_curves_without_a_common_clock_have_a_plan_too(gpt3):
