@@ -1,4 +1,4 @@
-"""How much of the highest clocks' slowing shows in a plan, as GPUs warm up.
+"""How much slower a plan gets than it was, as GPUs warm up.
 
 At the power limit a warm GPU, which leaks, runs at a lower clock. Refreshed baselines tell how much slower iterations
 at the highest clocks have become. A plan becomes so only as far as its instructions run at the limit, or so little
@@ -17,30 +17,32 @@ from perseus_ds.profiling.table import CurveKey
 
 __all__ = ["ageing"]
 
-_LONGER = 0.01  # by which an instruction at the limit is made to take longer
+_LEAST_LONGER = 0.01  # by which an instruction at the limit is made to take longer
 _TELLS = 0.1  # of that: where the highest clocks show less, something else makes them slower
 _MOSTLY = 0.5  # of a stage's work: where less is at the highest clock, the limit does not bind
 
 
-def ageing(table: PlanTable, plans: Sequence[FrequencyPlan]) -> float:
-    """Return by what share of the highest clocks' slowing the plans get slower.
+def ageing(table: PlanTable, plans: Sequence[FrequencyPlan], slower: float) -> float:
+    """Return by what part of their time the plans get slower.
 
     Args:
         table: The plans, and the times that they follow from.
         plans: One per pipeline.
+        slower: By what part of their time iterations at the highest clocks have become slower.
 
     Returns:
-        0 if no instruction on the critical path runs at the limit, and 1 if all do; 1 also where nothing is known of
-        a limit: then the job itself gets slower.
+        0 if no instruction on the critical path runs at the limit, and ``slower`` if all do. ``slower`` also where
+        nothing is known of a limit: then the job itself gets slower.
     """
     if not any(group.limited for group in table.groups):
-        return 1.0
-    highest = max(_growth(group, None) for group in table.groups)
-    planned = max(_growth(table.of(pipeline), plan) for pipeline, plan in enumerate(plans))
-    return min(1.0, planned / highest) if highest > _TELLS else 1.0
+        return slower
+    longer = max(slower, _LEAST_LONGER)
+    highest = max(_growth(group, None, longer) for group in table.groups)
+    planned = max(_growth(table.of(pipeline), plan, longer) for pipeline, plan in enumerate(plans))
+    return slower * min(1.0, planned / highest) if highest > _TELLS else slower
 
 
-def _growth(group: PipelineGroup, plan: FrequencyPlan | None) -> float:
+def _growth(group: PipelineGroup, plan: FrequencyPlan | None, longer: float) -> float:
     """Return how much longer an iteration takes, relative to its instructions at the limit; None: at highest clocks."""
     tops_mhz, instructions = _tops_mhz(group), group.dag.instructions
     stage = np.array([one.stage for one in instructions])
@@ -50,11 +52,11 @@ def _growth(group: PipelineGroup, plan: FrequencyPlan | None) -> float:
         mhz = tops_mhz[key] if plan is None else plan.clocks_mhz[one.stage][one.operation]
         times_s[row] = group.expected_s(key, mhz)
         if key in group.limited:  # no clock is faster than what the limit makes of the highest
-            limit_s[row] = (1.0 + _LONGER) * group.expected_s(key, tops_mhz[key])
+            limit_s[row] = (1.0 + longer) * group.expected_s(key, tops_mhz[key])
     limited = limit_s > times_s
     share = np.bincount(stage, times_s * limited) / np.bincount(stage, times_s)
     slower_s = np.where(limited & (share[stage] >= _MOSTLY), limit_s, times_s)
-    return (group.dag.makespan(slower_s) / group.dag.makespan(times_s) - 1.0) / _LONGER
+    return (group.dag.makespan(slower_s) / group.dag.makespan(times_s) - 1.0) / longer
 
 
 def _tops_mhz(group: PipelineGroup) -> dict[CurveKey, int]:

@@ -185,7 +185,8 @@ class RunRecorder:
         self._table, self._microbatches, self._cautious = table, table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
         base = table.groups[0].base
-        self._stats.plan(Measurement(*table.predicted(plans)), Measurement(*table.highest), ageing(table, plans))
+        ages = partial(ageing, table, plans)
+        self._stats.plan(Measurement(*table.predicted(plans)), Measurement(*table.highest), ages)
         self.directory.write_json("plan.json", plans[0].to_json())
         self._event("plans", event.iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
@@ -76,7 +76,7 @@ class RunStats:
     _predicted: Measurement | None = None
     _highest_s: float = 0.0
     _predicted_saving: float | None = None
-    _ageing: float = 1.0
+    _ages: Callable[[float], float] | None = None
     _planned_beside: Measurement | None = None  # the baseline when the plan was made
     _rows: dict[int, _Iteration] = field(default_factory=dict)
     _compared: deque[frozenset[int]] = field(default_factory=lambda: deque(maxlen=_RECENT))
@@ -201,16 +201,16 @@ class RunStats:
         """The recent baseline of this run, or of the earlier run that it resumes; None before both."""
         return self.earlier_baseline or self.typical(Phase.BASELINE)
 
-    def plan(self, predicted: Measurement, highest: Measurement, ageing: float = 1.0) -> None:
+    def plan(self, predicted: Measurement, highest: Measurement, ages: Callable[[float], float]) -> None:
         """Take the prediction of a new plan without stragglers.
 
         Args:
             predicted: Its time and energy.
             highest: The same at the highest clock.
-            ageing: Share of the baseline's slowing that the plan shows, as GPUs warm up.
+            ages: From the part by which the baseline gets slower, as GPUs warm up, to the plan's.
         """
         self._predicted, self._planned_beside = predicted, self.baseline
-        self._highest_s, self._ageing = highest.iteration_time_s, ageing
+        self._highest_s, self._ages = highest.iteration_time_s, ages
         self._predicted_saving = 1.0 - predicted.energy_j / highest.energy_j
 
     def _predicted_now(self, baseline: Measurement | None) -> Measurement | None:
@@ -219,13 +219,13 @@ class RunStats:
         The profile's highest clocks may be of warmer GPUs than that baseline was. So whatever lies between the two is
         no change.
         """
-        planned, then = self._predicted, self._planned_beside
-        if planned is None or then is None or baseline is None:
+        planned, then, ages = self._predicted, self._planned_beside, self._ages
+        if planned is None or ages is None or then is None or baseline is None:
             return planned
         now_s = baseline.iteration_time_s
         same_s = sorted((then.iteration_time_s, self._highest_s, now_s))[1]
         return Measurement(
-            planned.iteration_time_s * (1.0 + self._ageing * (now_s / same_s - 1.0)),
+            planned.iteration_time_s * (1.0 + ages(now_s / same_s - 1.0)),
             planned.energy_j * baseline.energy_j / then.energy_j,
         )
 

@@ -113,7 +113,7 @@ def test_from_the_first_refresh_on_the_saving_is_one_against_now(weeks):
     [(1.0, 1.0, 1.05), (1.0, 0.4, 1.02), (1.0, 0.0, 1.0), (1.03, 1.0, 1.05 / 1.03), (1.06, 1.0, 1.0), (0.9, 1.0, 1.05)],
 )
 def test_the_prediction_changes_as_the_baseline_has_since_the_plan_was_made(weeks, highest_s, ageing, factor):
-    weeks.stats.plan(Measurement(1.02, 870.0), Measurement(highest_s, 1000.0), ageing)
+    weeks.stats.plan(Measurement(1.02, 870.0), Measurement(highest_s, 1000.0), lambda slower: ageing * slower)
     weeks.run(Phase.ENFORCING, 20, 1.02, 900.0).refreshes(1, energy_j=1100.0, plan_j=950.0, time_s=1.06)
     summary = weeks.stats.summary()
     assert summary["predicted"]["iteration_time_s"] == pytest.approx(factor * 1.02)
