@@ -1,8 +1,8 @@
 """The energy of whole iterations, with what the energy counter shows late and does not look at.
 
 A counter that shows an average of the power lags behind. One that looks at a quarter of the time sees other parts of
-one iteration than of the next. The fitted powers tell how much it has missed of each. They only correct: what they do
-not explain is as the counter says.
+one iteration than of the next. The fitted powers, made as high as those of the GPU by now, tell how much it has missed
+of each. They only correct: what they do not explain is as the counter says.
 """
 
 from __future__ import annotations
@@ -66,9 +66,12 @@ def whole_energies_j(
         return np.interp(until_s, updates_s, np.append(0.0, np.cumsum(exposure(what, every, found.window)[:, 0])))
 
     shown_j = shown_of(power, seen_s)
+    since_s = did[0].begin_s + found.window.reach * found.period_s
+    warmer = _ratio((seen_s >= since_s) & (seen_s <= did[-1].end_s), counter_j, shown_j)
+    shown_j *= warmer
     apart = excursions(spans, bounds_s, found.lag_s)
     unseen = [_unseen(one, shown_of) for one in apart]
-    late_j = power.integral(seen_s)[:, 0] - shown_j
+    late_j = warmer * power.integral(seen_s)[:, 0] - shown_j
     within_s = bounds_s[0][0], bounds_s[-1][1]
     curve_s, curve_j = told_apart(apart, unseen, within_s, times_s, counter_j - shown_j, late_j)
 
@@ -76,9 +79,18 @@ def whole_energies_j(
         if begin_s < times_s[0] or end_s > times_s[-1]:
             return float("nan")
         both_s = np.array([begin_s, end_s])
-        return float(np.diff(power.integral(both_s)[:, 0] + np.interp(both_s, curve_s, curve_j))[0])
+        return float(np.diff(warmer * power.integral(both_s)[:, 0] + np.interp(both_s, curve_s, curve_j))[0])
 
     return [energy_j(*one) for one in bounds_s]
+
+
+def _ratio(known: NDArray[np.bool_], counter_j: NDArray[np.float64], shown_j: NDArray[np.float64]) -> float:
+    """Return how much more the counter has shown than it was to show, from the first known update to the last."""
+    known_at = np.flatnonzero(known)
+    if len(known_at) < _LEAST:
+        return 1.0
+    counted_j, expected_j = (float(one[known_at[-1]] - one[known_at[0]]) for one in (counter_j, shown_j))
+    return counted_j / expected_j
 
 
 def _unseen(one: Excursion, shown_of: Callable[[Timeline, NDArray[np.float64]], NDArray[np.float64]]) -> float:
