@@ -17,7 +17,7 @@ from perseus_ds.profiling.table import CurveKey
 
 __all__ = ["ageing"]
 
-_LEAST_LONGER = 0.01  # by which an instruction at the limit is made to take longer
+_LEAST_LONGER = 0.01  # by which at least an instruction at the limit is made to take longer
 _TELLS = 0.1  # of that: where the highest clocks show less, something else makes them slower
 _MOSTLY = 0.5  # of a stage's work: where less is at the highest clock, the limit does not bind
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from math import ceil
 from typing import Any
 
@@ -185,7 +185,7 @@ class RunRecorder:
         self._table, self._microbatches, self._cautious = table, table.microbatches, False
         plans = table.choose(np.ones((self._topology.pipelines, self._topology.stages)))
         base = table.groups[0].base
-        ages = partial(ageing, table, plans)
+        ages = cache(partial(ageing, table, plans))  # every summary asks; the answer changes with a refresh only
         self._stats.plan(Measurement(*table.predicted(plans)), Measurement(*table.highest), ages)
         self.directory.write_json("plan.json", plans[0].to_json())
         self._event("plans", event.iteration, version=table.version, t_min_s=base.t_min_s, t_star_s=base.t_star_s)
