@@ -201,7 +201,7 @@ def _faster(
         if number is None or number in lower:
             return 0.0
         span, key = work[number]
-        expected_s, lasted_s = span.size * usual_s.get(key, nan), span.end_s - span.begin_s
+        expected_s, lasted_s = span.longer * usual_s.get(key, nan), span.lasted_s
         return expected_s / lasted_s - 1.0 if lasted_s <= DELAYED * expected_s else 0.0
 
     return [faster(number) for number in within]

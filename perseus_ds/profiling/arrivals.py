@@ -10,32 +10,25 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from math import inf, isnan, nan
+from math import inf, isnan
 from statistics import median
 from typing import NamedTuple
 
-import numpy as np
-
-from perseus_ds.profiling.in_force import PENDING, Border, Takes, borders
+from perseus_ds.profiling.in_force import PENDING, USUALLY_S, Border, Takes, borders
 from perseus_ds.profiling.latencies import Bounds, usual_latencies_s
 from perseus_ds.profiling.request_cost import LANDS_WITHIN
 from perseus_ds.profiling.spans import Change, Span
+from perseus_ds.profiling.stalls import TimeOf, time_of
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
-__all__ = ["Arrivals", "arrivals", "without_stalls"]
+__all__ = ["Arrivals", "arrivals"]
 
 _CONTRAST = 0.02
 """Least difference of an instruction's times at two clocks, as a share, for its time to tell the border."""
-_STALLED = 1.05
-"""An instruction that took longer than this multiple of its time at any clock in question has stood still meanwhile."""
-_ALL_OLD = 0.97
 _UNEVEN, _LIMITED = 0.01, 0.05
 """How far an instruction's time may be off, as a share, and where the power limit decides it."""
 _AT_ONCE_S = 0.0005
 """A request that precedes an instruction by no more lands in it."""
-
-_Times = Callable[[CurveKey, int], float | None]
 
 
 class Arrivals(NamedTuple):
@@ -110,7 +103,7 @@ def arrivals(
         stall_s: For how long the GPU stands still for each request; None: not known.
         sustained: The highest clock that can be held, of the curves that cannot hold all: above it times differ much.
     """
-    told = list(_told(spans, asked, _times_s(points), stall_s or 0.0, sustained))
+    told = list(_told(spans, asked, time_of(points), stall_s or 0.0, sustained))
     latencies_s = _latencies_s(asked, told)
     usual_s = usual_latencies_s([latencies_s])
     overall_s = median(usual_s.values()) if usual_s else None
@@ -129,50 +122,6 @@ def arrivals(
     return Arrivals(found, latencies_s)
 
 
-def without_stalls(
-    spans: Sequence[Span],
-    points: Mapping[CurveKey, Sequence[ProfilePoint]],
-    limit_s: Mapping[CurveKey, float],
-) -> list[Span]:
-    """Return spans of which those that took too long begin later: where the host is late, the GPU waits for it.
-
-    Args:
-        spans: Work in order of time.
-        points: The time of each instruction at each clock that can be held.
-        limit_s: The longest that each instruction may take at other clocks.
-    """
-    time_s = _times_s(points)
-    found: list[Span] = []
-    earlier_mhz: set[int] = set()  # clocks that may be in force still
-    for span in spans:
-        if span.key is None:
-            found.append(span)
-            continue
-        known = ((mhz, time_s(span.key, mhz)) for mhz in earlier_mhz)
-        earlier_s = {mhz: span.size * one_s for mhz, one_s in known if one_s is not None}
-        now_s = time_s(span.key, span.frequency_mhz)
-        longest_s = max([span.size * (limit_s.get(span.key, inf) if now_s is None else now_s), *earlier_s.values()])
-        lasted_s = span.end_s - span.begin_s
-        found.append(replace(span, begin_s=span.end_s - longest_s) if lasted_s > _STALLED * longest_s else span)
-        # What was faster than a clock lets it be did not run at that clock.
-        earlier_mhz = {span.frequency_mhz, *(mhz for mhz, one_s in earlier_s.items() if lasted_s >= _ALL_OLD * one_s)}
-    return found
-
-
-def _times_s(points: Mapping[CurveKey, Sequence[ProfilePoint]]) -> _Times:
-    """Return the seconds of a curve at a clock; a clock of which none are known has those between its neighbours'."""
-    known = {key: np.array([(p.frequency_mhz, p.time_s) for p in sorted(row)]).T for key, row in points.items() if row}
-
-    @cache
-    def time_s(key: CurveKey, mhz: int) -> float | None:
-        if key not in known:
-            return None
-        one_s = float(np.interp(mhz, *known[key], left=nan, right=nan))
-        return None if isnan(one_s) else one_s
-
-    return time_s
-
-
 def _latencies_s(asked: Sequence[Change], told: Iterable[_Told]) -> dict[int, list[Bounds]]:
     """Return the bounds of all latencies of which anything is told, by clock."""
     found: dict[int, list[Bounds]] = defaultdict(list)
@@ -188,7 +137,7 @@ def _latencies_s(asked: Sequence[Change], told: Iterable[_Told]) -> dict[int, li
 
 
 def _told(
-    spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float, sustained: Mapping[CurveKey, int]
+    spans: Sequence[Span], asked: Sequence[Change], time_s: TimeOf, stall_s: float, sustained: Mapping[CurveKey, int]
 ) -> Iterator[_Told]:
     """Yield what is told of each change."""
     course = _course(spans, asked, time_s, stall_s, sustained)
@@ -197,15 +146,24 @@ def _told(
     places = [(bisect_left(most, number) - 1, bisect_left(least, number)) for number in range(len(asked))]
     for number, place in enumerate(places):
         told = _of_one(course, asked[number], number, *place)
-        if number + PENDING < len(asked) and told.most_s >= asked[number + PENDING].asked_s:
+        if not told.exact and told.most_s > _told_until_s(asked, number):
             told = replace(told, most_s=inf)  # nothing said that it has come
         if places[number + 1 : number + 2] == [place] and told.least_s > asked[number + 1].asked_s:
             told = _Told(asked[number + 1].asked_s, inf, missed=True)
         yield told
 
 
+def _told_until_s(asked: Sequence[Change], number: int) -> float:
+    """Return until when instructions tell that a clock has come: later, it is only unlikely that it has not."""
+    usually_s = asked[number].asked_s + USUALLY_S
+    next_s, pending_s = (
+        asked[later].asked_s if later < len(asked) else inf for later in (number + 1, number + PENDING)
+    )
+    return min(max(usually_s, next_s), pending_s)
+
+
 def _course(
-    spans: Sequence[Span], asked: Sequence[Change], time_s: _Times, stall_s: float, sustained: Mapping[CurveKey, int]
+    spans: Sequence[Span], asked: Sequence[Change], time_s: TimeOf, stall_s: float, sustained: Mapping[CurveKey, int]
 ) -> _Course:
     """Return what ran, and what is known of the requests in force."""
     work = [span for span in spans if span.key is not None]
@@ -221,9 +179,9 @@ def _course(
         assert span.key is not None
         mhz = asked[request].mhz if request >= 0 else work[0].frequency_mhz
         one_s = time_s(span.key, mhz)
-        if one_s is None or isnan(span.size):
+        if one_s is None or isnan(span.longer):
             return None
-        return Takes(span.size * one_s, _LIMITED if mhz > sustained.get(span.key, inf) else _UNEVEN)
+        return Takes(span.longer * one_s, _LIMITED if mhz > sustained.get(span.key, inf) else _UNEVEN)
 
     all_s = [lasted_s(span) for span in work]
     return _Course(work, all_s, takes, borders(work, all_s, asked, takes))

@@ -25,7 +25,7 @@ from perseus_ds.profiling.achieved import (
     limited,
     sustained_clocks,
 )
-from perseus_ds.profiling.arrivals import arrivals, without_stalls
+from perseus_ds.profiling.arrivals import arrivals
 from perseus_ds.profiling.counter import CounterReader, Doubt, TooLittleSeen, counter_reader
 from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.latencies import Bounds
@@ -34,6 +34,7 @@ from perseus_ds.profiling.regression import CONFIDENCE, CurveFit, Evidence
 from perseus_ds.profiling.request_cost import request_stall_s, toggling
 from perseus_ds.profiling.sizes import microbatch_sizes, sized
 from perseus_ds.profiling.spans import Between, Change, Segment, Span, changes, segments, settled_durations
+from perseus_ds.profiling.stalls import slowed, without_stalls
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.profiling.times import instruction_times
 from perseus_ds.profiling.visits import Settled, by_curve, undisturbed_s
@@ -92,6 +93,12 @@ class Attribution:
         return float(self.power.values[len(self.states) + 1]) / max(max(clocks_mhz) - min(clocks_mhz), 1)
 
     @property
+    def other_power_w(self) -> tuple[float, float]:
+        """Power of other work at that clock, which it follows as waiting does, and its standard deviation."""
+        other = len(self.states) + 2
+        return float(self.power.values[other]), float(self.power.sd[other])
+
+    @property
     def lag_s(self) -> float:
         """How long the counter takes to show a change of the power in full."""
         return self.window.reach * self.period_s
@@ -103,13 +110,13 @@ class Attribution:
 
     def power_w(self, one: Segment) -> float:
         """Return the fitted power of a segment; a clock of which none was fitted has that of the nearest one."""
-        waiting = len(self.states)
-        if one.what is Between.OTHER:
-            return float(self.power.values[waiting + 2])
-        if one.what is Between.WAITING:
-            return self.blocking_power_w + self.waiting_slope_w_per_mhz * (one.clock_mhz - self.waiting_mhz)
+        higher_w = self.waiting_slope_w_per_mhz * (one.clock_mhz - self.waiting_mhz)
+        waiting_w = self.blocking_power_w + higher_w
+        if isinstance(one.what, Between):
+            return waiting_w if one.what is Between.WAITING else self.other_power_w[0] + higher_w
         fitted = [(abs(mhz - one.clock_mhz), index) for index, (key, mhz) in enumerate(self.states) if key == one.what]
-        return float(self.power.values[min(fitted)[1]]) if fitted else fmean(self.power.values[:waiting])
+        power_w = float(self.power.values[min(fitted)[1]]) if fitted else fmean(self.power.values[: len(self.states)])
+        return waiting_w + (power_w - waiting_w) / one.slowed
 
     def did(self, spans: Sequence[Span], switch_latency_s: float, readings: Sequence[Reading] = ()) -> list[Segment]:
         """Return what the GPU did, without waits for a late host, each clock from when it came.
@@ -120,10 +127,13 @@ class Attribution:
             readings: Of the SM clock, in order of time: where the driver holds it down, no host need be late.
         """
         limit_s = {key: DELAYED * self.curves[key][0].time_s for key in self.sustained_mhz}
-        later = without_stalls(spans, _held(self.curves, self.sustained_mhz), limit_s)
+        held = _held(self.curves, self.sustained_mhz)
+        spans = slowed(spans, held)
+        later = without_stalls(spans, held, limit_s)
         ran = [old if is_limited(readings, old.end_s) else new for old, new in zip(spans, later, strict=True)]
         asked = changes(spans, switch_latency_s)
-        return segments(ran, arrivals(ran, asked, self.curves, self.request_stall_s, self.sustained_mhz).changes)
+        came = arrivals(ran, asked, self.curves, self.request_stall_s, self.sustained_mhz)
+        return segments(ran, came.changes)
 
     def with_power(self, power: CurveFit) -> Attribution:
         """Return a copy with other powers and their energies."""
@@ -171,8 +181,8 @@ def attribute(
     achieved = at_achieved_clocks(asked, readings)
     sizes = microbatch_sizes(achieved)
     points, instances = instruction_times(settled_durations(held_alone(asked, achieved), sizes))
-    spans = sized(spans, sizes)
     sustained = sustained_clocks(asked, achieved)
+    spans = slowed(sized(spans, sizes), _held(points, sustained))
     at_highest = by_curve(settled_durations(at_the_limit(asked, sustained), sizes))
     tops = {key: _mean_time(some) for key, some in at_highest.items()}
     stall_s = request_stall_s(spans, changed, points)

@@ -13,16 +13,20 @@ from typing import NamedTuple
 
 from perseus_ds.profiling.spans import Change, Span
 
-__all__ = ["PENDING", "Border", "Takes", "borders"]
+__all__ = ["PENDING", "USUALLY_S", "Border", "Takes", "borders"]
 
 PENDING = 16
 """Requests that may be under way at once: an older one is taken to have come."""
+
+USUALLY_S = 0.3
+"""Up to so long after its request a clock comes as likely at any time; GPUs take far less, and now and then longer."""
 
 # Costs are twice the negative logarithm of a likelihood.
 _CHANCE = 2.5066  # standard deviations: about as many times are likely where no clock changes
 _SHORTEST = 0.01  # of an instruction: shorter waits count as so long
 _DISTURBED = 16.0  # cost of a time that no clock explains
 _UNSEEN = 1.0  # cost of each clock that came and went at once
+_RARE_S = 0.1  # later than usually by so much: half as likely
 _LIKELY = 4.0  # a course that costs so much more than the best one is likely
 _HOPELESS = 20.0  # one that costs so much more is not looked at further
 
@@ -81,11 +85,12 @@ def borders(
     for span, seconds in zip(work, lasted_s, strict=True):
         wait_s = max(span.begin_s - ended_s, _SHORTEST * seconds)
         last = bisect_left(requests_s, span.begin_s) - 1
-        between = _between(costs, last, seconds / wait_s)
+        between = _between(costs, last, seconds / wait_s, _delays(costs, last, ended_s, requests_s))
         so_far.append(_after(costs, between, last))
         last = bisect_left(requests_s, span.end_s) - 1
+        delays = _delays(so_far[-1], last, span.begin_s, requests_s)
         known = {one: takes(span, one) for one in range(min(so_far[-1]), _furthest(max(so_far[-1]), last) + 1)}
-        within = _within(so_far[-1], last, seconds, known)
+        within = _within(so_far[-1], last, seconds, known, delays)
         so_far.append(_after(so_far[-1], within, last))
         steps += between, within
         costs, ended_s = so_far[-1], span.end_s
@@ -93,10 +98,20 @@ def borders(
     return [Border(at, *ends) for at, ends in zip(at_s, _likely(so_far, steps), strict=True)]
 
 
-def _between(costs: _Costs, last: int, rarity: float) -> _Step:
+def _delays(costs: _Costs, last: int, from_s: float, requests_s: Sequence[float]) -> dict[int, float]:
+    """Return the cost of each clock that comes from a time on: one of an iteration before is not likely to.
+
+    Without it, where all iterations of a plan are alike, each clock may as well have come an iteration late.
+    """
+    furthest = range(min(costs), _furthest(max(costs), last) + 1)
+    late_s = {new: from_s - requests_s[new] - USUALLY_S for new in furthest if new >= 0}
+    return {new: 2.0 * log1p(one / _RARE_S) if 0.0 < one < inf else 0.0 for new, one in late_s.items()}
+
+
+def _between(costs: _Costs, last: int, rarity: float, delays: Mapping[int, float]) -> _Step:
     """Return the costs of the requests in force before and after a wait; it is the rarer, the shorter it lasts."""
     return {
-        (old, new): 0.0 if new == old else 2.0 * log1p(rarity) + _UNSEEN * (new - old - 1)
+        (old, new): 0.0 if new == old else 2.0 * log1p(rarity) + _UNSEEN * (new - old - 1) + delays[new]
         for old in costs
         for new in range(old, _furthest(old, last) + 1)
     }
@@ -106,13 +121,15 @@ def _furthest(old: int, last: int) -> int:
     return max(old, min(last, old + PENDING))
 
 
-def _within(costs: _Costs, last: int, seconds: float, known: Mapping[int, Takes | None]) -> _Step:
+def _within(
+    costs: _Costs, last: int, seconds: float, known: Mapping[int, Takes | None], delays: Mapping[int, float]
+) -> _Step:
     """Return the costs of the requests in force as an instruction of so many seconds began and ended."""
     found: dict[tuple[int, int], float] = {}
     for old in costs:
         shortest_s, longest_s, off, told = inf, 0.0, 0.0, True
         for new in range(old, _furthest(old, last) + 1):
-            found[old, new] = _UNSEEN * max(0, new - old - 1)
+            found[old, new] = 0.0 if new == old else _UNSEEN * (new - old - 1) + delays[new]
             # Beyond a clock of which no time is known, any time may be.
             if (one := known[new] if told else None) is None:
                 told = False

@@ -2,7 +2,8 @@
 
 The sum over a whole run is right, whatever the counter averages. How it divides among the clocks comes from
 measurements of others: power goes with the 1.5th power of the clock, as in the published A100 profile of GPT-3. A GPU
-that waits draws a quarter of its power at the highest clock.
+that waits draws a quarter of its power at the highest clock; one that reduces gradients or updates weights moves
+memory, and draws more.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from numpy.typing import NDArray
 from perseus_ds.profiling.regression import CurveFit
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["WAITING", "power_law"]
+__all__ = ["OTHER", "WAITING", "power_law"]
 
 _EXPONENT = 1.5
 WAITING = (0.25, 0.12)
 """Power while waiting as a share of the others at the highest clock, and the standard deviation of this share."""
+
+OTHER = (0.6, 0.3)
+"""The same of other work: iterations in step with a counter may never let it see any."""
 
 _DOUBT = 0.15
 """Standard deviation of each power, as a share of it."""
@@ -37,6 +41,6 @@ def power_law(states: Sequence[tuple[CurveKey, int]], exposed_s: NDArray[np.floa
     shares = np.zeros(len(exposed_s))
     shares[: len(states)] = (clocks_mhz / clocks_mhz.max()) ** _EXPONENT
     waiting, other = len(states), len(states) + 2
-    shares[[waiting, other]] = WAITING[0], 1.0
+    shares[[waiting, other]] = WAITING[0], OTHER[0]
     values = shares * energy_j / float(shares @ exposed_s)
     return CurveFit(values, _DOUBT * values, _DOUBT)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from perseus_ds.profiling.achieved import Limited
 from perseus_ds.profiling.counter import CounterReader, CounterTrace, TooLittleSeen
 from perseus_ds.profiling.judge import Verdict, judge
-from perseus_ds.profiling.law import WAITING, power_law
+from perseus_ds.profiling.law import OTHER, WAITING, power_law
 from perseus_ds.profiling.priors import parabolas
 from perseus_ds.profiling.regression import CurveFit, Evidence, Expected, regress
 from perseus_ds.profiling.table import CurveKey
@@ -185,13 +185,13 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
     fine = Timeline(work.edges_s, work.values)
     exposed = exposure(fine, trace, window)
     mean_w = float(trace.energy_j.sum() / exposed.sum())
-    waiting = Expected(len(columns.states), *WAITING)
+    waiting, other = Expected(len(columns.states), *WAITING), Expected(len(columns.states) + 2, *OTHER)
 
     def result(window: SampledWindow, design: Array) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
         last = design.shape[1] - leaning
         trends = np.arange(last - growing.shape[1], last) if design.shape[1] > width else np.arange(0)
-        known = [waiting, *(Expected(int(n), 0.0, _GROWS) for n in trends)]
+        known = [waiting, other, *(Expected(int(n), 0.0, _GROWS) for n in trends)]
         if len(trends):
             known += [Expected(last + n, 0.0, _LEANS) for n in range(leaning)]
         fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)

@@ -51,6 +51,7 @@ CONFIDENCE = 1.96
 _OUTLIER = 5.0
 _NEVER_OUTLIER = 0.01
 _HELD = 0.03
+_LEAST_NOISE = 1e-6  # below it, rounding errors count for more than what is known beforehand
 
 
 @dataclass(frozen=True)
@@ -224,7 +225,7 @@ def _evidence(
         curves=curves,
         clock=clock,
         scale=np.clip(_roughly(design * mean, target, curves, clock, plateaus), 1 / _SPREAD, _SPREAD) * mean,
-        noise=float(np.sqrt(rest @ rest / max(len(target) - rank, 1))) + 1e-9,
+        noise=float(np.sqrt(rest @ rest / max(len(target) - rank, 1))) + _LEAST_NOISE,
         plateaus=plateaus,
     )
 

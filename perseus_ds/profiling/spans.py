@@ -56,6 +56,7 @@ class Span:
         excluded: Whatever the energy counter saw of it is left out: evaluation.
         batch: Iteration and micro-batch of an instruction.
         size: Work of that micro-batch, as a multiple of the usual; NaN: unknown.
+        slowed: How many times as long it takes at its position, as something beside it slows it down.
     """
 
     begin_s: float
@@ -66,6 +67,17 @@ class Span:
     excluded: bool = False
     batch: Batch | None = None
     size: float = 1.0
+    slowed: float = 1.0
+
+    @property
+    def lasted_s(self) -> float:
+        """From begin to end."""
+        return self.end_s - self.begin_s
+
+    @property
+    def longer(self) -> float:
+        """How many times as long it takes as usual instructions."""
+        return self.size * self.slowed
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,8 @@ class Segment:
         clock_mhz: SM clock in force; 0 while none has been asked for.
         whole: Whether it lasted from begin to end, no change of the clock under way.
         batch: Iteration and micro-batch of an instruction.
+        slowed: How many times as long it takes at its position, as something beside it slows it down: its energy is the
+            same, and in the extra time the GPU draws what waiting does.
     """
 
     begin_s: float
@@ -102,6 +116,7 @@ class Segment:
     clock_mhz: int
     whole: bool = False
     batch: Batch | None = None
+    slowed: float = 1.0
 
 
 def spans_of(iteration: RecordedIteration, stage: int) -> list[Span]:
@@ -202,29 +217,30 @@ def segments(spans: Sequence[Span], changed: Iterable[Change]) -> list[Segment]:
     clock = next((span.frequency_mhz for span in spans if span.key is not None), 0)
     found: list[Segment] = []
     now_s = spans[0].begin_s
-    for begin_s, end_s, what, batch in _activities(spans):
-        now_s = max(begin_s, now_s)
+    for one in _activities(spans):
+        now_s, end_s = max(one.begin_s, now_s), one.end_s
         while coming and coming[0].arrives_s <= now_s:
             clock = coming.popleft().mhz
         # A request before the instruction's end may have let it stand still.
-        whole = not coming or coming[0].asked_s > end_s - _AT_THE_END * (end_s - begin_s)
+        whole = not coming or coming[0].asked_s > end_s - _AT_THE_END * (end_s - one.begin_s)
         while coming and coming[0].arrives_s < end_s:
             change = coming.popleft()
-            found.append(Segment(now_s, change.arrives_s, what, clock, batch=batch))
+            found.append(replace(one, begin_s=now_s, end_s=change.arrives_s, clock_mhz=clock))
             now_s, clock = change.arrives_s, change.mhz
         if now_s < end_s:
-            found.append(Segment(now_s, end_s, what, clock, whole, batch))
+            found.append(replace(one, begin_s=now_s, clock_mhz=clock, whole=whole))
             now_s = end_s
     return found
 
 
-def _activities(spans: Sequence[Span]) -> Iterator[tuple[float, float, CurveKey | Between, Batch | None]]:
-    """Yield begin, end, what was done, and for which micro-batch, waits included."""
+def _activities(spans: Sequence[Span]) -> Iterator[Segment]:
+    """Yield what was done, waits included; the clock is not known."""
     free_s = spans[0].begin_s
     for span in spans:
         if span.begin_s > free_s:
-            yield free_s, span.begin_s, Between.WAITING, None
-        yield span.begin_s, span.end_s, Between.OTHER if span.key is None else span.key, span.batch
+            yield Segment(free_s, span.begin_s, Between.WAITING, 0)
+        what = Between.OTHER if span.key is None else span.key
+        yield Segment(span.begin_s, span.end_s, what, 0, batch=span.batch, slowed=span.slowed)
         free_s = max(free_s, span.end_s)
 
 

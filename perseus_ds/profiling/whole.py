@@ -3,6 +3,9 @@
 A counter that shows an average of the power lags behind. One that looks at a quarter of the time sees other parts of
 one iteration than of the next. The fitted powers, made as high as those of the GPU by now, tell how much it has missed
 of each. They only correct: what they do not explain is as the counter says.
+
+While iterations are in step with the counter, it may look at each one's end, or never: a profile may not know what the
+reduction and the optimizer draw. So this power is fitted anew, with the profile's as known beforehand.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import exposure
 
 __all__ = ["whole_energies_j"]
+
+Array = NDArray[np.float64]
 
 _LEAST = 4  # points of the counter
 _MOST_UNSEEN = 0.8  # of an excursion at its end: beyond it, its end tells next to nothing
@@ -62,16 +67,17 @@ def whole_energies_j(
     steps = np.arange(len(updates_s))
     every = CounterTrace(updates_s, found.period_s, steps[:-1], steps[1:], np.zeros(len(steps) - 1))
 
-    def shown_of(what: Timeline, until_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.interp(until_s, updates_s, np.append(0.0, np.cumsum(exposure(what, every, found.window)[:, 0])))
+    def shown_of(what: Timeline, until_s: Array) -> Array:
+        shown = np.cumsum(exposure(what, every, found.window), axis=0)
+        return np.column_stack([np.interp(until_s, updates_s, np.append(0.0, column)) for column in shown.T])
 
-    shown_j = shown_of(power, seen_s)
+    shown = shown_of(power, seen_s)
     since_s = did[0].begin_s + found.window.reach * found.period_s
-    warmer = _ratio((seen_s >= since_s) & (seen_s <= did[-1].end_s), counter_j, shown_j)
-    shown_j *= warmer
+    by_now = _by_now((seen_s >= since_s) & (seen_s <= did[-1].end_s), counter_j, shown, *found.other_power_w)
+    shown_j = shown @ by_now
     apart = excursions(spans, bounds_s, found.lag_s)
     unseen = [_unseen(one, shown_of) for one in apart]
-    late_j = warmer * power.integral(seen_s)[:, 0] - shown_j
+    late_j = power.integral(seen_s) @ by_now - shown_j
     within_s = bounds_s[0][0], bounds_s[-1][1]
     curve_s, curve_j = told_apart(apart, unseen, within_s, times_s, counter_j - shown_j, late_j)
 
@@ -79,32 +85,53 @@ def whole_energies_j(
         if begin_s < times_s[0] or end_s > times_s[-1]:
             return float("nan")
         both_s = np.array([begin_s, end_s])
-        return float(np.diff(warmer * power.integral(both_s)[:, 0] + np.interp(both_s, curve_s, curve_j))[0])
+        return float(np.diff(power.integral(both_s) @ by_now + np.interp(both_s, curve_s, curve_j))[0])
 
     return [energy_j(*one) for one in bounds_s]
 
 
-def _ratio(known: NDArray[np.bool_], counter_j: NDArray[np.float64], shown_j: NDArray[np.float64]) -> float:
-    """Return how much more the counter has shown than it was to show, from the first known update to the last."""
+def _by_now(known: NDArray[np.bool_], counter_j: Array, shown: Array, other_w: float, other_sd_w: float) -> Array:
+    """Return by how much the fitted powers are higher by now, and the power of other work.
+
+    The first is so that the counter has shown, from the first known update to the last, what it was to show.
+
+    Args:
+        known: The updates that show nothing unknown.
+        counter_j: The counter at each update.
+        shown: What it was to show by then of the fitted powers, and of other work of 1 W, shape (updates, 2).
+        other_w: The power of other work, as fitted.
+        other_sd_w: Standard deviation of that.
+    """
     known_at = np.flatnonzero(known)
     if len(known_at) < _LEAST:
-        return 1.0
-    counted_j, expected_j = (float(one[known_at[-1]] - one[known_at[0]]) for one in (counter_j, shown_j))
-    return counted_j / expected_j
+        return np.array([1.0, other_w])
+    counted_j, (fitted_j, other_s) = np.diff(counter_j[known_at]), np.diff(shown[known_at], axis=0).T
+    higher = counted_j.sum() / (fitted_j.sum() + other_w * other_s.sum())
+    expected_w, sd_w = higher * other_w, higher * other_sd_w
+    # However much other work draws, the sum is as counted: what is more of it is less of the rest.
+    share = fitted_j / fitted_j.sum()
+    at_once_s = other_s - other_s.sum() * share
+    beyond_j = counted_j - counted_j.sum() * share - expected_w * at_once_s
+    noise_j2 = float(beyond_j @ beyond_j) / len(beyond_j)
+    told_w = float(at_once_s @ beyond_j) / (float(at_once_s @ at_once_s) + noise_j2 / sd_w**2)
+    now_w = max(0.0, expected_w + told_w)
+    return np.array([(counted_j.sum() - now_w * other_s.sum()) / fitted_j.sum(), now_w])
 
 
-def _unseen(one: Excursion, shown_of: Callable[[Timeline, NDArray[np.float64]], NDArray[np.float64]]) -> float:
+def _unseen(one: Excursion, shown_of: Callable[[Timeline, Array], Array]) -> float:
     """Return the share of an excursion that the counter has still to show at its end."""
     edges_s = np.array([one.begin_s - 1.0, one.begin_s, one.end_s, one.end_s + 1.0])
     alone = Timeline(edges_s, np.array([[0.0], [1.0], [0.0]]))
-    seen_s = float(np.diff(shown_of(alone, edges_s[1:3]))[0])
+    seen_s = float(np.diff(shown_of(alone, edges_s[1:3])[:, 0])[0])
     return float(np.clip(1.0 - seen_s / (one.end_s - one.begin_s), 0.0, _MOST_UNSEEN))
 
 
 def _power(found: Attribution, did: Sequence[Segment], since_s: float) -> Timeline:
-    """Return the power as fitted, from a time before the work began."""
+    """Return the power as fitted, from a time before the work began, and apart from it 1 W of other work."""
     first = did[0]
     before = [Segment(since_s, first.begin_s, Between.WAITING, first.clock_mhz)] if since_s < first.begin_s else []
     ran = [*before, *did]
     edges_s = np.array([*(one.begin_s for one in ran), ran[-1].end_s])
-    return Timeline(edges_s, np.array([[found.power_w(one)] for one in ran]))
+    other = np.array([float(one.what is Between.OTHER) for one in ran])
+    rest_w = np.array([found.power_w(one) for one in ran]) - found.other_power_w[0] * other
+    return Timeline(edges_s, np.column_stack([rest_w, other]))

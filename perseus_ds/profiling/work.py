@@ -30,8 +30,9 @@ class Columns:
     """The unknowns of the regression.
 
     Attributes:
-        states: Curve and MHz of the first ones. Waiting, its slope and other work follow. Where there are plateaus, the
-            surge after a rest follows, and how a plateau's power follows how fast an instruction was.
+        states: Curve and MHz of the first ones. Waiting, its slope and other work follow, which has this slope, too.
+            Where there are plateaus, the surge after a rest follows, and how a plateau's power follows how fast an
+            instruction was.
         curves: For each curve its columns, up to the clock that it can hold.
         plateaus: For each curve that cannot hold the highest clock the columns above: whatever is asked for there, the
             power limit decides.
@@ -85,19 +86,17 @@ def work_of(limited: Limited) -> Work:
         end_s = max(one.end_s, begin_s)
         edges_s += [begin_s, (begin_s + end_s) / 2.0, end_s]
         halves = slice(3 * row + 2, 3 * row + 4)
+        waits = 1.0 if isinstance(one.what, Between) else 1.0 - 1.0 / one.slowed
+        values[halves, slope] = waits * (one.clock_mhz - columns.waiting_mhz) / span_mhz
+        values[halves, other if one.what is Between.OTHER else waiting] = waits
         if isinstance(one.what, CurveKey):
-            values[halves, at[one.what, one.clock_mhz]] = 1.0
+            values[halves, at[one.what, one.clock_mhz]] = 1.0 / one.slowed
             if columns.plateaus:
                 begins, usual = surges[row]
                 share = _SURGE_S / max(end_s - begin_s, _SURGE_S)
                 values[halves, surge] = (begins - usual / 2.0) * share, -usual / 2.0 * share
                 values[halves, held] = faster[row]
             leaning[halves, curve[one.what]] = 1.0, -1.0
-        elif one.what is Between.OTHER:
-            values[halves, other] = 1.0
-        else:
-            values[halves, waiting] = 1.0
-            values[halves, slope] = (one.clock_mhz - columns.waiting_mhz) / span_mhz
     # Row 3 r + 1 lies between two segments, where there should be nothing.
     values[1:-1:3] = values[2::3]
     return Work(columns, np.array(edges_s), values, leaning)

@@ -16,8 +16,8 @@ from perseus_ds.profiling.achieved import (
     limited,
     sustained_clocks,
 )
-from perseus_ds.profiling.arrivals import without_stalls
 from perseus_ds.profiling.spans import Between, Change, Segment, Span, segments
+from perseus_ds.profiling.stalls import without_stalls
 from perseus_ds.profiling.table import CurveKey
 
 FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.arrivals import arrivals, without_stalls
+from perseus_ds.profiling.arrivals import arrivals
 from perseus_ds.profiling.spans import Change, Span, changes
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
@@ -102,14 +102,14 @@ def test_a_clock_that_had_not_come_when_the_next_was_asked_for_never_came() -> N
 
 def test_a_clock_has_not_come_in_the_midst_of_an_instruction_if_the_next_one_does_not_run_at_it() -> None:
     """Seen on a simulated GH200: a clock asked for in between was thought to be there, and had not come either."""
-    spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (1.0, 1400))
-    asked = [Change(0.0, 0.0, 700), Change(1.95, 2.5, 660), Change(2.0, 2.9, 1400)]
-    points = {FORWARD: (*POINTS[FORWARD], ProfilePoint(660, 2.1, 0.0))}
+    spans = work((0.2, 700), (0.2, 1400), (0.2, 1400), (0.1, 1400))
+    asked = [Change(0.0, 0.0, 700), Change(0.195, 0.25, 660), Change(0.2, 0.29, 1400)]
+    points = {FORWARD: (ProfilePoint(1400, 0.1, 0.0), ProfilePoint(700, 0.2, 0.0), ProfilePoint(660, 0.21, 0.0))}
 
     found, told = arrivals(spans, asked, points)
 
-    assert found[-1].arrives_s == pytest.approx(6.0, abs=0.02), "as the third instruction ended"
-    assert told[1400] == [pytest.approx((0.0, 4.0), abs=0.03)], "it may have waited for the one in between"
+    assert found[-1].arrives_s == pytest.approx(0.6, abs=0.002), "as the third instruction ended"
+    assert told[1400] == [pytest.approx((0.0, 0.4), abs=0.003)], "it may have waited for the one in between"
 
 
 def test_a_clock_may_come_long_after_the_next_one_was_asked_for() -> None:
@@ -143,28 +143,3 @@ def test_clocks_come_in_the_order_asked_for() -> None:
     found = arrivals(spans, [Change(1.0, 3.5, 700), Change(2.0, 2.5, 1400)], {}).changes
 
     assert [one.arrives_s for one in found] == [3.5, 3.5]
-
-
-def test_an_instruction_that_took_far_too_long_waited_for_its_host_first() -> None:
-    spans = work((1.0, 1400), (1.7, 1400), (2.0, 700), (1.9, 700), (3.0, 700))
-
-    ran = without_stalls([*spans, Span(20.0, 29.0, None)], POINTS, {})
-
-    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [1.0, 1.0, 2.0, 1.9, 2.0, 9.0]
-    assert [one.end_s for one in ran[:-1]] == [one.end_s for one in spans]
-
-
-def test_a_clock_may_stay_for_several_instructions_after_the_next_was_asked_for() -> None:
-    spans = work((2.0, 700), (2.0, 1400), (2.0, 1400), (1.0, 1400), (1.9, 1400))
-
-    ran = without_stalls(spans, POINTS, {})
-
-    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [2.0, 2.0, 2.0, 1.0, 1.0]
-
-
-def test_at_the_power_limit_only_an_instruction_that_took_very_long_waited_for_its_host() -> None:
-    spans = work((1.0, 1400), (1.3, 1500), (1.3, 1500), (1.8, 1500), (2.3, 700))
-
-    ran = without_stalls(spans, POINTS, {FORWARD: 1.5})
-
-    assert [round(one.end_s - one.begin_s, 6) for one in ran] == [1.0, 1.3, 1.3, 1.5, 2.0]

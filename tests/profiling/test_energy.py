@@ -12,7 +12,7 @@ from perseus_ds.pipeline.trace import TimedOperation
 from perseus_ds.profiling.achieved import Reading
 from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.recorder import RecordedIteration
-from perseus_ds.profiling.spans import Between, Span, spans_of
+from perseus_ds.profiling.spans import Between, Segment, Span, spans_of
 from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.window import FULL_PERIOD
 
@@ -21,7 +21,9 @@ POWER_W = {(FORWARD, 1410): 400.0, (BACKWARD, 1410): 440.0, (FORWARD, 1200): 280
 WAITING_W, OPTIMIZER_W = 80.0, 200.0
 
 
-def training(latency_s: float = 0.0, iterations: int = 120) -> tuple[list[Span], list[tuple[float, float]]]:
+def training(
+    latency_s: float = 0.0, iterations: int = 120, optimizer_s: float = 0.02
+) -> tuple[list[Span], list[tuple[float, float]]]:
     """Two clocks in turn, waits and an optimizer step; a noiseless counter of 20 ms."""
     spans: list[Span] = []
     draws: list[tuple[float, float]] = []  # seconds, watts
@@ -44,11 +46,12 @@ def training(latency_s: float = 0.0, iterations: int = 120) -> tuple[list[Span],
                 now += left
             spans.append(Span(begin, now, key, asked, asked_s))
             asked_s = -np.inf
-        draws.append((0.02, OPTIMIZER_W))
-        spans.append(Span(now, now + 0.02, None))
+        if optimizer_s:
+            draws.append((optimizer_s, OPTIMIZER_W))
+            spans.append(Span(now, now + optimizer_s, None))
         wait_s = float(rng.uniform(0.02, 0.06))
         draws.append((wait_s, WAITING_W))
-        now += 0.02 + wait_s
+        now += optimizer_s + wait_s
     times = 50.0 + np.cumsum([0.0] + [seconds for seconds, _ in draws])
     energy = np.cumsum([0.0] + [seconds * watts for seconds, watts in draws])
     polls = np.arange(50.0, now, 0.02)
@@ -64,7 +67,26 @@ def test_energies_waiting_and_other_work_are_told_apart(latency_s: float) -> Non
         assert point.energy_j == pytest.approx(watts * point.time_s, rel=0.01)
         assert point.time_s == pytest.approx(0.03 if key == FORWARD else 0.055, rel=0.005)
     assert found.blocking_power_w == pytest.approx(WAITING_W, rel=0.02)
+    assert found.other_power_w[0] == pytest.approx(OPTIMIZER_W, rel=0.02)
     assert found.period_s == pytest.approx(0.02, rel=1e-6)
+
+
+def test_other_work_that_the_counter_never_saw_is_expected_to_draw_more_than_waiting() -> None:
+    found = attribute(*training(optimizer_s=0.0))
+
+    power_w, sd_w = found.other_power_w
+    assert found.blocking_power_w < power_w < min(POWER_W.values())
+    assert sd_w > 0.15 * max(POWER_W.values())
+
+
+def test_an_instruction_that_something_beside_it_slows_down_draws_less_power() -> None:
+    found = attribute(*training())
+    usual, slowed, waits = (
+        found.power_w(Segment(0.0, 1.0, what, 1410, slowed=times))
+        for what, times in ((BACKWARD, 1.0), (BACKWARD, 1.25), (Between.WAITING, 1.0))
+    )
+
+    assert slowed == pytest.approx(usual / 1.25 + waits * 0.2)
 
 
 def test_an_energy_s_interval_is_that_of_power_and_time_together() -> None:

@@ -32,6 +32,20 @@ def test_every_half_draws_the_power_of_its_column() -> None:
     assert work.edges_s[:5] == pytest.approx([9.0, 10.0, 10.0, 11.0, 12.0])
 
 
+def test_what_something_beside_it_slows_down_draws_its_usual_energy_and_waits_for_the_rest() -> None:
+    slowed = Segment(18.0, 20.0, BACKWARD, 1000, slowed=1.25)
+
+    more = work_of(unlimited([*DID, slowed]))
+
+    assert np.diff(more.edges_s) @ more.values == pytest.approx([4.0 + 1.6, 2.0, 2.0 + 0.4, 0.0, 1.0])
+
+
+def test_other_work_follows_the_clock_as_waiting_does() -> None:
+    work = work_of(unlimited([*DID, Segment(18.0, 20.0, Between.OTHER, 1400)]))
+
+    assert np.diff(work.edges_s) @ work.values == pytest.approx([4.0, 2.0, 2.0, 2.0, 3.0])
+
+
 def test_an_instruction_leans_to_its_first_half_by_as_much_as_from_its_second() -> None:
     work = work_of(unlimited(DID))
     backward, forward = 0, 1
