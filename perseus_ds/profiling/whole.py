@@ -107,14 +107,16 @@ def _by_now(known: NDArray[np.bool_], counter_j: Array, shown: Array, other_w: f
         return np.array([1.0, other_w])
     counted_j, (fitted_j, other_s) = np.diff(counter_j[known_at]), np.diff(shown[known_at], axis=0).T
     higher = counted_j.sum() / (fitted_j.sum() + other_w * other_s.sum())
-    expected_w, sd_w = higher * other_w, higher * other_sd_w
+    expected_w, variance_w2 = higher * other_w, (higher * other_sd_w) ** 2
     # However much other work draws, the sum is as counted: what is more of it is less of the rest.
     share = fitted_j / fitted_j.sum()
     at_once_s = other_s - other_s.sum() * share
     beyond_j = counted_j - counted_j.sum() * share - expected_w * at_once_s
+    seen_j2 = float(at_once_s @ at_once_s) * variance_w2
+    if not seen_j2:
+        return np.array([higher, expected_w])
     noise_j2 = float(beyond_j @ beyond_j) / len(beyond_j)
-    told_w = float(at_once_s @ beyond_j) / (float(at_once_s @ at_once_s) + noise_j2 / sd_w**2)
-    now_w = max(0.0, expected_w + told_w)
+    now_w = max(0.0, expected_w + float(at_once_s @ beyond_j) * variance_w2 / (seen_j2 + noise_j2))
     return np.array([(counted_j.sum() - now_w * other_s.sum()) / fitted_j.sum(), now_w])
 
 
