@@ -7,6 +7,7 @@ one thread per core would take all cores.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
 import select
@@ -15,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import IO, Any
 
@@ -128,6 +130,14 @@ def _serve() -> None:
         except Exception as error:
             answer = error, None, traceback.format_exc()
         _send(answers, answer)
+        args = answer = ()
+        _give_back()
+
+
+def _give_back() -> None:
+    """Give memory that calls have freed back to the host, where the C library can: the next call may be far away."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _end_with_parent() -> None:

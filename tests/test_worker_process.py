@@ -30,6 +30,16 @@ def fails(error: Exception) -> None:
     raise error
 
 
+def fragments(kept: list[bytes] = []) -> None:  # noqa: B006
+    """Use 60 MB for a moment, and keep the newest part of it."""
+    kept.append([bytes(2_000) for _ in range(30_000)][-1])
+
+
+def memory_mb() -> float:
+    with open("/proc/self/statm") as pages:
+        return int(pages.read().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+
 def busy(seconds: float) -> None:
     """Hold the GIL as Python does that never waits."""
     end_s = time.monotonic() + seconds
@@ -49,6 +59,14 @@ def test_every_call_is_made_in_one_and_the_same_other_process(worker) -> None:
     first, second = worker.call(where), worker.call(where, [1, 2])
 
     assert first == second != os.getpid()
+
+
+def test_what_a_call_has_freed_goes_back_to_the_host(worker) -> None:
+    before_mb = worker.call(memory_mb)
+
+    worker.call(fragments)
+
+    assert worker.call(memory_mb) - before_mb < 10.0
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])
