@@ -171,9 +171,9 @@ def _course(
 
     def lasted_s(span: Span) -> float:
         """Return how long an instruction took without standing still for requests."""
-        lands_s = span.begin_s - _AT_ONCE_S, span.begin_s + LANDS_WITHIN * (span.end_s - span.begin_s)
+        lands_s = span.begin_s - _AT_ONCE_S, span.begin_s + LANDS_WITHIN * span.lasted_s
         first, last = (bisect_left(requests_s, end_s) for end_s in lands_s)
-        return span.end_s - span.begin_s - (last - first) * stall_s
+        return span.lasted_s - (last - first) * stall_s
 
     def takes(span: Span, request: int) -> Takes | None:
         assert span.key is not None

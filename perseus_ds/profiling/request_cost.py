@@ -42,16 +42,15 @@ def request_stall_s(
     for span in spans:
         if span.key is None or isnan(span.longer):
             continue
-        length_s = span.end_s - span.begin_s
         first = bisect_left(asked_s, span.begin_s)
-        last = bisect_left(asked_s, span.begin_s + LANDS_WITHIN * length_s)
+        last = bisect_left(asked_s, span.begin_s + LANDS_WITHIN * span.lasted_s)
         if last == first or bisect_left(asked_s, span.end_s) > last:
             continue
         clocks = {span.frequency_mhz, *(change.mhz for change in changed[max(0, first - 1) : last])}
         known = [times_s.get((span.key, mhz)) for mhz in clocks]
         usual_s = [time_s for time_s in known if time_s is not None]
         if len(usual_s) == len(known) and max(usual_s) <= (1.0 + _ALIKE) * min(usual_s):
-            loss_s = (length_s - span.longer * (max(usual_s) + min(usual_s)) / 2.0) / (last - first)
+            loss_s = (span.lasted_s - span.longer * (max(usual_s) + min(usual_s)) / 2.0) / (last - first)
             (up_s if changed[last - 1].mhz > span.frequency_mhz else down_s).append(loss_s)
     told = min(len(up_s), len(down_s)) >= _ENOUGH
     return max(0.0, (median(up_s) + median(down_s)) / 2.0) if told else None

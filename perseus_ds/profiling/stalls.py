@@ -73,15 +73,16 @@ def slowed(spans: Sequence[Span], points: _Points) -> list[Span]:
     """
     longer: dict[tuple[CurveKey, int], list[float]] = defaultdict(list)
     for span, (now_s, most_s) in zip(spans, _expected_s(spans, points, {}), strict=True):
-        if span.key and span.batch and now_s == most_s < inf:
-            longer[span.key, span.batch[1]].append(span.lasted_s / now_s)
+        if (place := _place(span)) and now_s == most_s < inf:
+            longer[place].append(span.lasted_s / now_s)
     least = {place: np.quantile(some, _LEAST, method="lower") for place, some in longer.items() if len(some) >= _FEW}
     found = {place: float(times) for place, times in least.items() if times > _LONGER}
-    places = ((span.key, span.batch[1]) if span.key and span.batch else None for span in spans)
-    return [
-        replace(span, slowed=found[place]) if place in found else span
-        for span, place in zip(spans, places, strict=True)
-    ]
+    return [replace(span, slowed=found[place]) if (place := _place(span)) in found else span for span in spans]
+
+
+def _place(span: Span) -> tuple[CurveKey, int] | None:
+    """Return an instruction's curve and micro-batch."""
+    return (span.key, span.batch[1]) if span.key and span.batch else None
 
 
 def _expected_s(
