@@ -87,12 +87,13 @@ def borders(
         last = bisect_left(requests_s, span.begin_s) - 1
         between = _between(costs, last, seconds / wait_s, _delays(costs, last, ended_s, requests_s))
         so_far.append(_after(costs, between, last))
+        steps.append(_worth_keeping(costs, between, so_far[-1]))
         last = bisect_left(requests_s, span.end_s) - 1
         delays = _delays(so_far[-1], last, span.begin_s, requests_s)
         known = {one: takes(span, one) for one in range(min(so_far[-1]), _furthest(max(so_far[-1]), last) + 1)}
         within = _within(so_far[-1], last, seconds, known, delays)
         so_far.append(_after(so_far[-1], within, last))
-        steps += between, within
+        steps.append(_worth_keeping(so_far[-2], within, so_far[-1]))
         costs, ended_s = so_far[-1], span.end_s
     at_s = (at_s for span in work for at_s in (span.begin_s, span.end_s))
     return [Border(at, *ends) for at, ends in zip(at_s, _likely(so_far, steps), strict=True)]
@@ -151,6 +152,15 @@ def _after(costs: _Costs, step: _Step, last: int) -> _Costs:
             after[new] = min(after.get(new, inf), costs[old] + cost)
     least = min(after.values())
     return {new: cost for new, cost in after.items() if cost <= least + _HOPELESS}
+
+
+def _worth_keeping(before: _Costs, step: _Step, after: _Costs) -> _Step:
+    """Return what of a step a likely course may go through: all of it takes twice as much memory, or nearly so."""
+    return {
+        (old, new): cost
+        for (old, new), cost in step.items()
+        if new in after and before[old] + cost <= after[new] + _LIKELY
+    }
 
 
 def _likely(so_far: Sequence[_Costs], steps: Sequence[_Step]) -> list[tuple[int, int]]:
