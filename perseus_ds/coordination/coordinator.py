@@ -107,7 +107,7 @@ class Coordinator:
         self._baseline_energies_j = pipeline_energies_j([*ranks], len(self._group_of))
         self._counter_lag_s = max(report.counter_lag_s for report in reports)
         if spread := latency_spread(report.latencies_s for report in reports):
-            self._jitter_s = spread.jitter_s
+            self._jitter_s = spread.off_s
         traces = group_traces([(report.topology, report.trace) for report in reports], self._group_of)
         return self._first(group_profiles(reports, self._group_of, self._knowledge), traces)
 

@@ -37,6 +37,8 @@ _RARE = 0.3  # share of a tail that needs that much more evidence than none, in 
 _SEEN = 0.5  # requests in the tail
 _FAR = 3.0  # times the usual latency of all clocks: one request alone may be mistaken
 _JITTERS, _TAILS = (0.3, 3.0), (1.0, 3.0)  # where the search begins: times the usual jitter, and latency
+_APART = 0.5  # how far clocks' latencies are apart, in log units; on virtual GPUs like measured ones 0.4 to 0.6
+_OFF = np.linspace(-1.5, 1.5, 121)  # how far a usual latency may be off, in log units
 
 
 class Spread(NamedTuple):
@@ -44,13 +46,36 @@ class Spread(NamedTuple):
 
     Attributes:
         jitter_s: Standard deviation, of a clock with a usual latency.
+        doubt_s: How far off its usual latency itself may be.
         tail_share: Share of the requests that take far longer.
         tail_s: Their mean additional time, exponentially distributed.
     """
 
     jitter_s: float
+    doubt_s: float
     tail_share: float
     tail_s: float
+
+    @property
+    def off_s(self) -> float:
+        """How far from its expected time a clock comes, without the tail: standard deviation."""
+        return math.hypot(self.jitter_s, self.doubt_s)
+
+
+class _Law(NamedTuple):
+    """How likely a latency is; the jitter is a part of the usual latency."""
+
+    jitter: float
+    tail_share: float
+    tail_s: float
+
+    def likelihood(self, least_s: np.ndarray, most_s: np.ndarray, usual_s: np.ndarray) -> np.ndarray:
+        """Return the share of latencies within bounds."""
+        from scipy.special import ndtr
+
+        among_usual = ndtr((most_s / usual_s - 1.0) / self.jitter) - ndtr((least_s / usual_s - 1.0) / self.jitter)
+        at_least, at_most = (np.exp(-np.maximum(0.0, end_s - usual_s) / self.tail_s) for end_s in (least_s, most_s))
+        return (1.0 - self.tail_share) * among_usual + self.tail_share * (at_least - at_most)
 
 
 def latency_spread(ranks: _OfRanks) -> Spread | None:
@@ -63,7 +88,7 @@ def latency_spread(ranks: _OfRanks) -> Spread | None:
         The spread; None where nothing was seen.
     """
     from scipy.optimize import minimize
-    from scipy.special import expit, ndtr
+    from scipy.special import expit
 
     by_clock = _by_clock(ranks)
     usual_s = {mhz: max(_FINE_S, one_s) for mhz, one_s in usual_latencies_s([by_clock]).items()}
@@ -73,20 +98,35 @@ def latency_spread(ranks: _OfRanks) -> Spread | None:
     rows = [(least_s - _FINE_S, most_s + _FINE_S, usual_s[mhz]) for mhz in usual_s for least_s, most_s in by_clock[mhz]]
     least_s, most_s, own_s = np.array(rows).T
 
+    def law(parameters: np.ndarray) -> _Law:
+        return _Law(np.exp(parameters[0]), expit(parameters[2]), np.exp(parameters[1]))
+
     def unlikely(parameters: np.ndarray) -> float:
-        jitter, tail_s, share = np.exp(parameters[0]), np.exp(parameters[1]), expit(parameters[2])
-        among_usual = ndtr((most_s / own_s - 1.0) / jitter) - ndtr((least_s / own_s - 1.0) / jitter)
-        late = np.exp(-np.maximum(0.0, np.array([least_s, most_s]) - own_s) / tail_s)
-        likelihood = (1.0 - share) * among_usual + share * (late[0] - late[1])
+        one = law(parameters)
         doubts = (parameters[0] - np.log(USUAL_JITTER)) ** 2 / 2.0 + (parameters[1] - np.log(overall_s)) ** 2 / 4.0
-        return float(doubts + share / _RARE - np.log(likelihood + _WRONG).sum())
+        return float(doubts + one.tail_share / _RARE - np.log(one.likelihood(least_s, most_s, own_s) + _WRONG).sum())
 
     begins = [(np.log(jitter * USUAL_JITTER), np.log(tail * overall_s), -3.0) for jitter in _JITTERS for tail in _TAILS]
-    found = min((minimize(unlikely, begin, method="Nelder-Mead") for begin in begins), key=lambda one: one.fun)
-    jitter, tail_s, share = np.exp(found.x[0]), np.exp(found.x[1]), expit(found.x[2])
-    jitter_s = float(jitter * overall_s)
-    has_tail = share * len(rows) > _SEEN and tail_s > jitter_s
-    return Spread(jitter_s, *((float(share), float(tail_s)) if has_tail else (0.0, 0.0)))
+    found = law(min((minimize(unlikely, begin, method="Nelder-Mead") for begin in begins), key=lambda one: one.fun).x)
+    jitter_s = float(found.jitter * overall_s)
+    doubt_s = overall_s * _doubt(by_clock, usual_s, found)
+    has_tail = found.tail_share * len(rows) > _SEEN and found.tail_s > jitter_s
+    return Spread(jitter_s, doubt_s, *((float(found.tail_share), float(found.tail_s)) if has_tail else (0.0, 0.0)))
+
+
+def _doubt(by_clock: Mapping[int, Sequence[Bounds]], usual_s: Mapping[int, float], law: _Law) -> float:
+    """Return how far usual latencies may be off, as a share of them: root mean square of all clocks."""
+    apart = np.log(median(usual_s.values()))
+    law = law._replace(jitter=max(law.jitter, _OFF[1] - _OFF[0]))  # nothing between two steps is missed
+    off_s = []
+    for mhz, own_s in usual_s.items():
+        least_s, most_s = (np.array(by_clock[mhz]) + np.array((-_FINE_S, _FINE_S))).T[:, :, None]
+        may_be_s = own_s * np.exp(_OFF)
+        likely = np.log(law.likelihood(least_s, most_s, may_be_s) + _WRONG).sum(axis=0)
+        likely -= ((np.log(may_be_s) - apart) / _APART) ** 2 / 2.0
+        weights = np.exp(likely - likely.max())
+        off_s.append(math.sqrt(np.average((may_be_s - own_s) ** 2, weights=weights)))
+    return float(np.linalg.norm(off_s) / np.linalg.norm([*usual_s.values()]))
 
 
 def usual_latencies_s(ranks: _OfRanks) -> dict[int, float]:

@@ -45,7 +45,10 @@ def test_a_spread_alone_is_no_tail():
 def test_without_evidence_the_jitter_is_a_usual_one():
     assert latency_spread([]) is None
     assert latency_spread([{900: []}]) is None
-    assert latency_spread([{900: [(0.0, 0.1)]}]) == (pytest.approx(0.1 * 0.05, rel=0.1), 0.0, 0.0)
+    found = latency_spread([{900: [(0.0, 0.1)]}])
+    assert found.jitter_s == pytest.approx(0.1 * 0.05, rel=0.1)
+    assert (found.tail_share, found.tail_s) == (0.0, 0.0)
+    assert found.doubt_s == pytest.approx(0.5 * 0.05, rel=0.3), "a clock's latency may be half of it, or twice"
 
 
 def test_ranks_count_together():
@@ -53,24 +56,43 @@ def test_ranks_count_together():
     assert (found.tail_share, found.tail_s) == (pytest.approx(0.15, rel=0.3), pytest.approx(0.1, rel=0.5))
 
 
-@pytest.mark.parametrize("renewed_s", [0.0, 0.1])
-def test_jitter_and_tail_are_found_where_most_clocks_come_in_waits(renewed_s):
+def seen(requests: int, renewed_s: float) -> tuple[dict[int, list[Bounds]], dict[int, float]]:
     """Instructions tell of a third of the clocks, waits end at some time, and readings may be old."""
     draw, found = np.random.default_rng(5), {}
-    for mhz, usual_s in zip(range(900, 1200, 10), np.linspace(0.02, 0.2, 30), strict=True):
-        true_s = usual_s * draw.normal(1.0, 0.1, 40) + draw.exponential(0.15, 40) * (draw.random(40) < 0.05)
-        until_s = draw.uniform(0.0, 0.4, 40) * (draw.random(40) < 0.6)
-        shown_s = renewed_s * draw.random(40)
+    usually_s = dict(zip(range(900, 1200, 10), np.linspace(0.02, 0.2, 30), strict=True))
+    for mhz, usual_s in usually_s.items():
+        true_s = usual_s * draw.normal(1.0, 0.1, requests)
+        true_s += draw.exponential(0.15, requests) * (draw.random(requests) < 0.05)
+        until_s = draw.uniform(0.0, 0.4, requests) * (draw.random(requests) < 0.6)
+        shown_s = renewed_s * draw.random(requests)
         shown_s += renewed_s * np.ceil((true_s - shown_s) / renewed_s) if renewed_s else true_s
         told = [
             (0.0, wait_s) if one_s < wait_s else (one_s, one_s) for one_s, wait_s in zip(true_s, until_s, strict=True)
         ]
         read = [(max(0.0, one_s - renewed_s), one_s) for one_s in shown_s]
         found[mhz] = [*told, *read] if renewed_s else told
-    spread = latency_spread([found])
+    return found, usually_s
+
+
+@pytest.mark.parametrize("renewed_s", [0.0, 0.1])
+def test_jitter_and_tail_are_found_where_most_clocks_come_in_waits(renewed_s):
+    spread = latency_spread([seen(40, renewed_s)[0]])
     assert spread.jitter_s == pytest.approx(0.11 * 0.1, rel=0.25)
     assert spread.tail_share == pytest.approx(0.05, rel=0.4)
     assert spread.tail_s == pytest.approx(0.15, rel=0.3)
+
+
+@pytest.mark.parametrize("requests", [10, 40])
+@pytest.mark.parametrize("renewed_s", [0.0, 0.1])
+def test_the_doubt_is_how_far_off_usual_latencies_are(requests, renewed_s):
+    found, true_s = seen(requests, renewed_s)
+    usual_s = usual_latencies_s([found])
+    off_s = float(np.sqrt(np.mean([(usual_s[mhz] - one_s) ** 2 for mhz, one_s in true_s.items()])))
+    assert latency_spread([found]).doubt_s == pytest.approx(off_s, rel=0.35)
+
+
+def test_latencies_that_are_all_alike_leave_no_doubt():
+    assert latency_spread(latencies_s(0.0, 1.0, per_clock=20, spread=0.0)).doubt_s < 0.001
 
 
 def test_the_usual_latency_is_the_median_of_all_ranks_and_of_two_the_one_that_is_like_other_clocks():
@@ -95,8 +117,8 @@ def test_what_came_before_a_time_or_never_in_another_tells_too():
 def test_jitter_is_what_is_left_once_every_clock_has_its_own_latency():
     draw = np.random.default_rng(7)
     late_s = np.where(np.arange(50) % 10, 0.0, 0.4)  # now and then the power limit holds a clock back
-    seen = {mhz: exact(*(usual_s * draw.normal(1.0, 0.1, 50) + late_s)) for mhz, usual_s in ((900, 0.05), (1400, 0.01))}
-    assert latency_spread([seen]).jitter_s == pytest.approx(0.1 * (0.05 + 0.01) / 2, rel=0.3)
+    told = {mhz: exact(*(usual_s * draw.normal(1.0, 0.1, 50) + late_s)) for mhz, usual_s in ((900, 0.05), (1400, 0.01))}
+    assert latency_spread([told]).jitter_s == pytest.approx(0.1 * (0.05 + 0.01) / 2, rel=0.3)
 
 
 def test_a_latency_far_from_all_others_needs_two_requests_that_tell_it():
