@@ -217,16 +217,16 @@ class RunStats:
         """Return the prediction, changed as the baseline has changed since the plan was made: GPUs get warm.
 
         The profile's highest clocks may be of warmer GPUs than that baseline was. So whatever lies between the two is
-        no change.
+        no change. What the saving leaves of the baseline is the energy: so both leave out the same.
         """
-        planned, then, ages = self._predicted, self._planned_beside, self._ages
-        if planned is None or ages is None or then is None or baseline is None:
+        planned, then, ages, saving = self._predicted, self._planned_beside, self._ages, self._predicted_saving
+        if planned is None or ages is None or saving is None or then is None or baseline is None:
             return planned
         now_s = baseline.iteration_time_s
         same_s = sorted((then.iteration_time_s, self._highest_s, now_s))[1]
         return Measurement(
             planned.iteration_time_s * (1.0 + ages(now_s / same_s - 1.0)),
-            planned.energy_j * baseline.energy_j / then.energy_j,
+            (1.0 - saving) * baseline.energy_j,
         )
 
     def replanned(self, time_ratio: float, energy_ratio: float) -> None:

@@ -121,6 +121,14 @@ def test_the_prediction_changes_as_the_baseline_has_since_the_plan_was_made(week
     assert summary["predicted_saving"] == pytest.approx(0.13)
 
 
+def test_the_energy_predicted_is_what_the_predicted_saving_leaves_of_the_baseline(weeks):
+    """Neither the plan's energy nor that at the highest clocks holds all that the baseline draws."""
+    weeks.stats.plan(Measurement(1.02, 840.0), Measurement(1.0, 960.0), lambda slower: slower)
+    summary = weeks.stats.summary()
+    assert summary["predicted_saving"] == pytest.approx(1.0 - 840.0 / 960.0)
+    assert summary["predicted"]["energy_j"] == pytest.approx(1000.0 * 840.0 / 960.0)
+
+
 def test_gpus_that_get_warm_beside_a_refresh_make_no_saving(weeks):
     """Each iteration draws one per cent more than the one before; the plan saves a tenth."""
     for _ in range(2):
