@@ -7,6 +7,7 @@ GIL meanwhile, so a trainer leaves it to its worker process.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from perseus_ds.frontier.flow import advance
@@ -34,6 +35,8 @@ def _call_kernels() -> None:
     frontier.plan(middle_s)
     switch_aware_plan(frontier, middle_s, SwitchCost(penalty_j=0.1))
     on_time_plan(frontier, middle_s, jitter_s=0.01)
+    late = replace(profile, request_stall_s=0.01, switch_tail_share=0.1, switch_tail_s=0.05)
+    on_time_plan(solve(replace(frontier.problem, profile=late)), frontier.t_min_s, jitter_s=0.01)
 
 
 def load_kernels() -> None:

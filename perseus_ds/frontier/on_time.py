@@ -5,8 +5,8 @@
 3. Where that leaves time, some take a clock that saves.
 4. Requests keep their order, so where clocks take long to come, a plan with many switches is always late. Where each
    request lets the GPU stand still, it may be, too, as near T_min no clock makes up for that. Steps 2 and 3 then begin
-   with plans of few switches, too (``switching``), and the best counts. It asks for no clock that would come too late
-   for its instruction.
+   with plans of few switches, too (``switching``), and with what random moves make of the best (``late_search``). It
+   asks for no clock that would come too late for its instruction.
 
 Deterministic. Time O(rounds * (samples * nodes + instructions * clocks)) beside the other planners'.
 """
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from perseus_ds.frontier.late_moves import Terms, drop_late, expected_cost, hasten, save
 from perseus_ds.frontier.late_runs import no_blame, run_late
+from perseus_ds.frontier.late_search import searched
 from perseus_ds.frontier.lateness import (
     Draws,
     Neighbours,
@@ -90,6 +91,8 @@ def on_time_plan(frontier: Frontier, t_s: float, jitter_s: float) -> Plan:
     if best.held_share > _HELD or (delays and t_s <= _NEAR * frontier.t_min_s):
         if has_common_clocks(problem):
             best = min(best, *_seldom(frontier, nodes, t_s, draws, terms), key=lambda one: one.cost_j)
+        if (clock := searched(problem, nodes, best.clock, draws, jitter_s, terms)) is not None:
+            best = min(best, _improve(nodes, clock, draws, terms), key=lambda one: one.cost_j)
         drop_late(nodes, best.clock, draws, terms)
     return evaluate_late(problem, nodes.clocks_mhz[best.clock], jitter_s, bound_j)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perseus_ds.pipeline.csr import Csr
 from perseus_ds.pipeline.dag import PipelineDag
 
-__all__ = ["StageTable", "count_changes", "frequencies_along", "move_clocks"]
+__all__ = ["Move", "StageTable", "count_changes", "draw_move", "frequencies_along", "move_clocks"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -76,7 +76,7 @@ class _Terms(NamedTuple):
     most: int
 
 
-class _Move(NamedTuple):
+class Move(NamedTuple):
     """A piece of a stage that takes another clock: where it begins, how many instructions it has, and the clock."""
 
     first: int
@@ -166,7 +166,7 @@ def _anneal(pipeline, clock, times, terms, moves, scale_j):
         warm_j *= cooling
         stage = np.random.randint(indptr.size - 1)
         nodes = members[indptr[stage] : indptr[stage + 1]]
-        move = _draw(clock, nodes)
+        move = draw_move(clock, nodes)
         own = clock[nodes[move.first]]
         if move.to == own or not 0 <= move.to < pipeline.clocks[stage]:
             continue
@@ -177,7 +177,7 @@ def _anneal(pipeline, clock, times, terms, moves, scale_j):
         span_s = _makespan(pipeline, times, ends)
         then_j = energy_j + change_j + terms.price_w * max(0.0, span_s - terms.limit_s)
         if then_j - cost_j > -warm_j * np.log(np.random.random()):
-            _take(pipeline, clock, times, nodes, _Move(move.first, move.length, own))
+            _take(pipeline, clock, times, nodes, Move(move.first, move.length, own))
             continue
         cost_j, energy_j = then_j, energy_j + change_j
         if span_s <= terms.limit_s and energy_j < best_j - 1e-9:
@@ -186,7 +186,7 @@ def _anneal(pipeline, clock, times, terms, moves, scale_j):
 
 
 @njit(cache=True, nogil=True)
-def _draw(clock, nodes):
+def draw_move(clock, nodes):
     """Return a move of the run around a random instruction, or of a piece of it; its clock may be one too many."""
     size, first, length = nodes.size, np.random.randint(nodes.size), 1
     own = clock[nodes[first]]
@@ -196,15 +196,15 @@ def _draw(clock, nodes):
         length += 1
     kind, sign = np.random.random(), 1 if np.random.random() < 0.5 else -1
     if kind < 0.4:
-        return _Move(first, length, own + sign * np.random.randint(1, 4))
+        return Move(first, length, own + sign * np.random.randint(1, 4))
     if kind < 0.85 and length < size:
         piece = min(length, 1 + int(np.random.exponential(2.0)))
         if sign < 0:
-            return _Move(first, piece, clock[nodes[first - 1]])
-        return _Move((first + length - piece) % size, piece, clock[nodes[(first + length) % size]])
+            return Move(first, piece, clock[nodes[first - 1]])
+        return Move((first + length - piece) % size, piece, clock[nodes[(first + length) % size]])
     skipped = np.random.randint(length)
     piece = min(length - skipped, 1 + int(np.random.exponential(4.0)))
-    return _Move((first + skipped) % size, piece, own + sign * np.random.randint(1, 6))
+    return Move((first + skipped) % size, piece, own + sign * np.random.randint(1, 6))
 
 
 @njit(cache=True, nogil=True)

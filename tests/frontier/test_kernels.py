@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from perseus_ds.frontier import kernels
+from perseus_ds.frontier import kernels, late_search
 from perseus_ds.frontier.chains import choose_chains
 from perseus_ds.frontier.flow import advance
+from perseus_ds.frontier.late_moves import drop_late, hasten, save
 from perseus_ds.frontier.search import fill, search
 
 
@@ -56,7 +57,7 @@ def test_kernels_older_than_a_source_that_they_call_are_forgotten_before_they_ar
 @pytest.mark.compiled
 def test_a_plan_needs_no_kernel_that_was_not_compiled() -> None:
     kernels.load_kernels()
-    for kernel in (advance, choose_chains, search, fill):
+    for kernel in (advance, choose_chains, search, fill, hasten, save, drop_late, late_search._anneal):
         assert kernel.stats.cache_hits or kernel.stats.cache_misses
 
 

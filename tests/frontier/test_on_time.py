@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perseus_ds.frontier import Frontier, Plan, Problem, solve
+from perseus_ds.frontier import Frontier, Plan, Problem, on_time, solve
 from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan, undominated
 from perseus_ds.pipeline.schedules import schedule_dag
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,14 @@ def simulate(problem: Problem, plan: Plan, jitter_s: float, draws: int = 100) ->
         busy_j += (first * old.energy_j + last * new.energy_j + (1 - first - last) * own.energy_j).mean()
     time_s = ends.max(axis=0).mean()
     return time_s, busy_j + 83.64 * (dag.stages * time_s - busy_s)
+
+
+def shorter(problem: Problem, factor: float) -> dict[CurveKey, tuple[ProfilePoint, ...]]:
+    """Return the curves of shorter instructions."""
+    return {
+        key: tuple(one._replace(time_s=factor * one.time_s, energy_j=factor * one.energy_j) for one in points)
+        for key, points in problem.profile.curves.items()
+    }
 
 
 @pytest.mark.parametrize(("jitter_s", "late", "above"), [(0.003, 0.003, 0.006), (0.010, 0.006, 0.018)])
@@ -117,16 +126,29 @@ def test_where_clocks_take_long_to_come_it_switches_seldom_and_is_on_time(gpt3):
 
 def test_plans_of_few_switches_that_begin_beyond_the_time_allowed_may_be_the_best(gpt3):
     """Short instructions, stalls, and switches that now and then take 100 ms longer: 0.92 without such plans."""
-    shorter = {
-        key: tuple(point._replace(time_s=0.2 * point.time_s, energy_j=0.2 * point.energy_j) for point in points)
-        for key, points in gpt3.profile.curves.items()
-    }
     tails = {"request_stall_s": 0.0005, "switch_tail_share": 0.05, "switch_tail_s": 0.1}
-    problem = Problem(schedule_dag("1f1b", 8, 8), replace(gpt3.profile, curves=shorter, **tails), 83.64)
+    problem = Problem(schedule_dag("1f1b", 8, 8), replace(gpt3.profile, curves=shorter(gpt3, 0.2), **tails), 83.64)
     frontier = solve(problem)
     plan = on_time_plan(frontier, frontier.t_min_s, 0.0025)
     assert plan.time_s < 1.006 * frontier.t_min_s
     assert plan.energy_j < 0.895 * at_highest(problem).energy_j
+
+
+@pytest.mark.parametrize(("slower", "saves"), [(1.0, 0.015), (1.03, 0.02)])
+def test_random_moves_find_plans_that_single_ones_do_not(gpt3, monkeypatch, slower, saves):
+    """As on a GH200: 20 to 200 ms to each clock, and a tail. Instructions take 15 to 45 ms."""
+    clocks_mhz = sorted({point.frequency_mhz for curve in gpt3.profile.curves.values() for point in curve})
+    latencies_s = np.random.default_rng(3).uniform(0.02, 0.2, len(clocks_mhz))
+    tails = {"request_stall_s": 0.0005, "switch_tail_share": 0.05, "switch_tail_s": 0.15}
+    tails["switch_latency_s"] = dict(zip(clocks_mhz, latencies_s, strict=True))
+    problem = Problem(schedule_dag("1f1b", 8, 8), replace(gpt3.profile, curves=shorter(gpt3, 0.3), **tails), 83.64)
+    frontier = solve(problem)
+    t_s = slower * frontier.t_min_s
+    plan = on_time_plan(frontier, t_s, 0.02)
+    monkeypatch.setattr(on_time, "searched", lambda *_: None)
+    without = on_time_plan(frontier, t_s, 0.02)
+    assert plan.time_s < 1.006 * t_s
+    assert plan.energy_j < (1.0 - saves) * without.energy_j
 
 
 def test_curves_without_a_common_clock_have_a_plan_too(gpt3):
