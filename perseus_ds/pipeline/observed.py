@@ -43,7 +43,7 @@ def dag_from_traces(traces: Sequence[StageTrace]) -> PipelineDag:
     beside the gather of parameters. Where micro-batches differ, it must stand out from that. The tail makes the
     makespan at the measured durations equal to the measured iteration time. The hop time of a link is a median over
     its transfers. It takes the shorter duration of the two sides: the later side sees only the transfer. In a joint
-    exchange it takes the shortest one.
+    exchange it takes the shortest one. One that overlaps with work tells only where none of its link does not.
 
     Args:
         traces: One per stage, of the same iteration.
@@ -160,16 +160,16 @@ def _link(stage: int, transfer: Transfer) -> _Link:
 
 def _hop_times(traces: Sequence[StageTrace]) -> dict[_Link, float]:
     """Match sends with receives, and return each link's time per transfer."""
-    seen: dict[_Link, dict[Direction, list[float]]] = defaultdict(lambda: {side: [] for side in Direction})
+    seen: dict[_Link, dict[Direction, list[tuple[float, bool]]]] = defaultdict(lambda: {side: [] for side in Direction})
     joint: set[_Link] = set()
     for trace in traces:
         blocked = _blocked_times(trace)
         for timed, times in zip(trace.operations, blocked, strict=True):
-            transfers = timed.operation.transfers
+            transfers, overlaps = timed.operation.transfers, timed.operation.kind is Kind.POST
             if len(transfers) > 1:
                 joint.update(_link(trace.stage, transfer) for transfer in transfers)
             for transfer, duration_s in zip(transfers, times, strict=False):
-                seen[_link(trace.stage, transfer)][transfer.direction].append(duration_s)
+                seen[_link(trace.stage, transfer)][transfer.direction].append((duration_s, overlaps))
     hops = {}
     for link, sides in seen.items():
         sends, receives = sides[Direction.SEND], sides[Direction.RECEIVE]
@@ -183,7 +183,9 @@ def _hop_times(traces: Sequence[StageTrace]) -> dict[_Link, float]:
                 sender=sender,
                 receiver=receiver,
             )
-        shorter = [min(pair) for pair in zip(sends, receives, strict=True)]
+        pairs = [(min(a_s, b_s), a or b) for (a_s, a), (b_s, b) in zip(sends, receives, strict=True)]
+        # Work may hide a part of a posted transfer, or all of it: others of the link tell better.
+        shorter = [one_s for one_s, overlaps in pairs if not overlaps] or [one_s for one_s, _ in pairs]
         # Within a joint exchange both sides may wait for a third: the shortest waited least.
         hops[link] = max(0.0, min(shorter) if link in joint else median(shorter))
     return hops

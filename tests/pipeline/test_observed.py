@@ -284,3 +284,29 @@ def test_a_posted_transfer_takes_what_its_wait_was_blocked_and_waits_are_for_the
 
     # The sender was blocked for 0.5 and 0.1 s, the receiver for 0.2 and 0.6 s.
     assert found["activation 0 from stage 0 to 1"] == pytest.approx((0.2 + 0.1) / 2)
+
+
+def test_transfers_that_work_hides_do_not_tell_how_long_those_take_that_nothing_hides() -> None:
+    """An interleaved schedule exchanges while it fills the pipeline, and overlaps from then on."""
+    send, receive = Transfer(Direction.SEND, 1, "activation"), Transfer(Direction.RECEIVE, 0, "activation")
+    forward, backward = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0)
+    first = stage(
+        0,
+        (forward, 0.0, 1.0),
+        (Operation(Kind.EXCHANGE, transfers=(send,)), 1.0, 1.3),
+        (Operation(Kind.POST, transfers=(send,)), 1.3, 1.3),
+        (backward, 1.3, 2.3),
+        (Operation(Kind.WAIT, transfers=(send,)), 2.3, 2.3),
+    )
+    second = stage(
+        1,
+        (Operation(Kind.EXCHANGE, transfers=(receive,)), 0.0, 1.3),
+        (Operation(Kind.POST, transfers=(receive,)), 1.3, 1.3),
+        (forward, 1.3, 2.3),
+        (Operation(Kind.WAIT, transfers=(receive,)), 2.3, 2.3),
+        (backward, 2.3, 3.3),
+    )
+
+    found = constants([first, second])
+
+    assert [found[f"activation {number} from stage 0 to 1"] for number in range(2)] == pytest.approx([0.3, 0.3])
