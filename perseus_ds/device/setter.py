@@ -1,4 +1,4 @@
-"""Sets the clocks requested by the trainer, each at its due time."""
+"""Sets the clocks requested by the trainer: the driver has each at its due time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import select
 import socket
 import time
+from collections import deque
+from statistics import median
 
 from perseus_ds.device.driver import DriverError, Gpu
 from perseus_ds.device.pending import PendingRequests
@@ -17,6 +19,7 @@ from perseus_ds.device.watcher import Watcher
 __all__ = ["Setter"]
 
 _PARENT_CHECK_S = 0.1
+_CALLS = 9  # whose median is how long the next one takes
 _RETRY_PAUSE_S = 0.05
 
 
@@ -52,6 +55,7 @@ class Setter:
         self._pending = PendingRequests()
         self._current_mhz = RESET
         self._ready_s = -math.inf  # when the driver may be asked again
+        self._calls_s: deque[float] = deque([0.0], maxlen=_CALLS)
         self._refused = False
         self._respects = respects
         self.left_to_others = False
@@ -60,11 +64,13 @@ class Setter:
         """Set the requested clocks until the trainer is gone."""
         parent = os.getppid()
         while os.getppid() == parent:
-            wait_s = max(self._ready_s, self._pending.due_s) - time.monotonic()
+            # A request is for when the driver has it, and the driver takes its time.
+            call_s = median(self._calls_s)
+            wait_s = max(self._ready_s, self._pending.due_s - call_s) - time.monotonic()
             if select.select([self._pipe], [], [], min(max(wait_s, 0.0), _PARENT_CHECK_S))[0] and not self._receive():
                 return
             now_s = time.monotonic()
-            if now_s >= self._ready_s and (request := self._pending.due(now_s)):
+            if now_s >= self._ready_s and (request := self._pending.due(now_s + call_s)):
                 self._settle(request)
             if self._watcher.foreign_mhz:
                 self._meet_foreign(self._watcher.foreign_mhz)
@@ -115,6 +121,7 @@ class Setter:
 
     def _set(self, request: Request) -> bool:
         """Request a clock from the driver and return whether it accepted."""
+        began_s = time.monotonic()
         try:
             if request.mhz == RESET:
                 self._gpu.reset_clocks()
@@ -124,6 +131,7 @@ class Setter:
             self._refused = error.permanent
             self._send_queue.tell(error.code, str(error))
             return False
-        superseded = self._pending.superseded
-        self._watcher.expect(Switch(request.requested_s, time.monotonic(), math.nan, request.mhz, 0, superseded))
+        superseded, applied_s = self._pending.superseded, time.monotonic()
+        self._calls_s.append(applied_s - began_s)
+        self._watcher.expect(Switch(request.requested_s, applied_s, math.nan, request.mhz, 0, superseded))
         return True

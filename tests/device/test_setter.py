@@ -100,6 +100,20 @@ def test_a_request_waits_for_its_time_even_when_nothing_else_comes(serve):
     assert due_s <= switch.applied_s < due_s + 0.05
 
 
+def test_the_driver_has_a_request_when_it_is_due_however_long_its_calls_take(serve):
+    served = serve()
+    at_once = served.gpu.lock_clock
+    served.gpu.lock_clock = lambda mhz: (time.sleep(0.1), at_once(mhz))
+    for mhz in (900, 1200, 1410):
+        served.ask(mhz)
+        wait_for(lambda mhz=mhz: served.gpu.actual_mhz == mhz)
+    due_s = time.monotonic() + 0.3
+    served.ask(900, not_before_s=due_s)
+    wait_for(lambda: served.gpu.actual_mhz == 900)
+    time.sleep(0.01)
+    assert served.said()[-1].applied_s == pytest.approx(due_s, abs=0.05)
+
+
 def test_between_two_requests_to_the_driver_is_the_time_that_it_needs(serve):
     served = serve(min_interval_s=0.2)
     served.ask(900)
