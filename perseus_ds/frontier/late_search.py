@@ -23,7 +23,7 @@ __all__ = ["searched"]
 
 _SAMPLES = 64
 _WORK = 16_000_000  # moves * samples * instructions: half a second
-_MOVES = (10, 100)  # per instruction: with fewer nothing is found, and more find little
+_MOVES = (10, 100)  # per instruction: fewer are not worth their time, and more find little
 _HOT, _COLD = (0.1, 0.02), 0.002  # of an instruction's energy: what a kept move may cost at first, and in the end
 
 
