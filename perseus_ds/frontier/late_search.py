@@ -17,7 +17,6 @@ from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.lateness import Draws, Neighbours, drawn
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.frontier.switch_moves import draw_move
-from perseus_ds.pipeline.csr import Csr
 
 __all__ = ["searched"]
 
@@ -43,15 +42,13 @@ def searched(
     moves = min(_WORK // (_SAMPLES * clock.size), _MOVES[1] * clock.size)
     if moves < _MOVES[0] * clock.size:
         return None
-    orders = problem.dag.program_order
-    program = Csr(np.cumsum([0, *map(len, orders)]), np.concatenate(orders))
     # Others than those that count: what is only on time in these shows in those.
     few, blame = drawn(problem, jitter_s, _SAMPLES, seed=2), no_blame(clock.size)
     found, scale_j = clock.copy(), float(np.abs(nodes.option_j[nodes.row, clock]).mean())
     for hot in _HOT:
         of_few_s, of_all_s = (run_late(nodes, found, some, blame)[0] for some in (few, draws))
         as_few = terms._replace(limit_s=terms.limit_s + of_few_s - of_all_s)
-        _anneal(nodes, program, found, few, as_few, moves // len(_HOT), hot * scale_j, _COLD * scale_j)
+        _anneal(nodes, problem.dag.program, found, few, as_few, moves // len(_HOT), hot * scale_j, _COLD * scale_j)
     return found
 
 

@@ -136,10 +136,8 @@ def move_clocks(
         )
         clock[order], row[order] = path, table.row + done
         done = here.stop
-    sizes = [len(order) for order in dag.program_order]
-    program = Csr(np.cumsum([0, *sizes]), np.concatenate(dag.program_order))
     clocks = np.array([table.clocks_mhz.size for table in tables])
-    pipeline = _Pipeline(dag.topological_order, dag.predecessors, program, row, clocks, option_s, option_j)
+    pipeline = _Pipeline(dag.topological_order, dag.predecessors, dag.program, row, clocks, option_s, option_j)
     terms = _Terms(limit_s, _DEAR * price_w, penalty_j, -1 if max_switches is None else max_switches)
     scale_j = float(np.abs(option_j[row, clock]).mean())
     moves = min(_WORK // dag.nodes, _MOVES * count)

@@ -109,6 +109,11 @@ class PipelineDag:
         stage = np.array([instruction.stage for instruction in self.instructions], dtype=np.int64)
         return tuple(order[stage[order] == number] for number in range(self.stages))
 
+    @cached_property
+    def program(self) -> Csr:
+        """Each stage's instructions in execution order, for compiled code."""
+        return Csr(np.cumsum([0, *map(len, self.program_order)]), np.concatenate(self.program_order))
+
     def label(self, node: int) -> str:
         """Return a node's name for people."""
         if node >= len(self.instructions):
