@@ -146,12 +146,7 @@ class DriftFound:
 
 @dataclass(frozen=True)
 class GuardStepped:
-    """The throughput guard has taken a step.
-
-    Attributes:
-        iteration: The one about to begin.
-        caution: Position between the planned (0) and the highest clock (1).
-    """
+    """The throughput guard has taken a step: its caution goes from the planned (0) to the highest clock (1)."""
 
     iteration: int
     caution: float
@@ -246,11 +241,13 @@ class BaselineRefreshed:
 
     Attributes:
         iterations: Those at the default clocks.
-        energies_j: Of one pipeline, a mean over all, in these and those around them; see ``whole_energies_j``.
+        energies_j: Of one pipeline, a mean over all, in these and those around them; see ``whole_energies``.
+        sd_j: Standard deviation of the baseline iterations' sum, beyond what they scatter.
     """
 
     iterations: range
     energies_j: Mapping[int, float]
+    sd_j: float
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class StageReport:
         topology: Position of the rank.
         trace: Its median baseline iteration.
         attribution: Its profile.
-        baseline_energies_j: Its energy in each iteration of the baseline; see ``whole_energies_j``.
+        baseline_energies_j: Its energy in each iteration of the baseline; see ``whole_energies``.
         counter_lag_s: How long its energy counter takes to show a change of the power.
         latencies_s: Latencies by clock in MHz, while no limit held the GPU.
     """

@@ -4,6 +4,8 @@ A counter that averages shows them late. How late, and how much more they draw, 
 stand for the other. An excursion tells by itself how much more it draws: all that the counter has shown from its begin
 until it has faded, less what the usual iterations then draw. How late it was shown does not matter, but noise does, and
 whatever else happens while it fades.
+
+The energies of its iterations scatter less than they are uncertain: they share what is known of their end.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import isfinite, sqrt
 from operator import itemgetter
 
 import numpy as np
@@ -75,7 +78,7 @@ def told_apart(
     times_s: Array,
     missed_j: Array,
     late_j: Array,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, float]:
     """Return a better curve of what the fitted powers miss: with what an excursion itself tells of its end.
 
     By the fit, an excursion misses what the counter says at its end, and what it has still to show by then. By itself,
@@ -91,40 +94,74 @@ def told_apart(
         late_j: What it has still to show of the fitted powers, shape (n,).
 
     Returns:
-        Times and joules of the curve; as given without excursions, or where the counter was not read throughout.
+        Times and joules of the curve; as given without excursions, or where the counter was not read throughout. And
+        the standard deviation of what all excursions drew, in J, beyond what their iterations scatter.
     """
     if not apart or times_s[0] > within_s[0] or times_s[-1] < apart[-1].shown_s:
-        return times_s, missed_j
+        return times_s, missed_j, 0.0
     inside = [(times_s > one.begin_s) & (times_s < one.shown_s) for one in apart]
     outside = ~np.any(inside, axis=0)
-    usual = outside & (times_s >= within_s[0]) & (times_s <= within_s[1])
-
-    def between(curve_j: Array, begin_s: float, end_s: float) -> float:
-        return float(np.diff(np.interp([begin_s, end_s], times_s, curve_j))[0])
-
-    rest_s = within_s[1] - within_s[0] - sum(one.shown_s - one.begin_s for one in apart)
-    rest_j = between(missed_j, *within_s) - sum(between(missed_j, one.begin_s, one.shown_s) for one in apart)
-    usual_w = rest_j / rest_s
-    steps_j = np.diff(missed_j)[usual[1:] & usual[:-1]]
-    noise_j2 = float(np.var(steps_j)) if len(steps_j) > 1 else np.inf
+    usual = _usual(apart, outside & (times_s >= within_s[0]) & (times_s <= within_s[1]), within_s, times_s, missed_j)
     knots = [*zip(times_s[outside].tolist(), missed_j[outside].tolist(), strict=True)]
+    doubt_j2 = 0.0
     for one, polls, hidden in zip(apart, inside, unseen, strict=True):
-        before_j, at_end_j, all_j = np.interp([one.begin_s, one.end_s, one.shown_s], times_s, missed_j).tolist()
+        begin_j, at_end_j, all_j = np.interp([one.begin_s, one.end_s, one.shown_s], times_s, missed_j).tolist()
         # What it misses more than usual iterations do is shown as late as the rest of it.
-        more_j = at_end_j - before_j - usual_w * (one.end_s - one.begin_s)
+        more_j = at_end_j - begin_j - usual.power_w * (one.end_s - one.begin_s)
         by_fit_j = at_end_j + more_j * hidden / (1.0 - hidden)
         fading_s = one.shown_s - one.end_s
-        by_itself_j = all_j - usual_w * fading_s
-        by_itself_j2 = noise_j2 * (np.count_nonzero(polls) + (fading_s / rest_s) ** 2 * np.count_nonzero(usual))
-        late_all_j = between(late_j, one.begin_s, one.end_s) + by_fit_j - at_end_j
+        by_itself_j = all_j - usual.power_w * fading_s
+        within = polls & (times_s < one.end_s)
+        late_all_j = _between(times_s, late_j, one.begin_s, one.end_s) + by_fit_j - at_end_j
         by_fit_j2 = (_MAY_BE_OFF * late_all_j) ** 2
+        fading_j2 = usual.noise_j2(polls & ~within, fading_s)
+        by_itself_j2 = fading_j2 + usual.noise_j2(within)
         share = by_fit_j2 / max(by_fit_j2 + by_itself_j2, 1e-9)
         end_j = by_fit_j + share * (by_itself_j - by_fit_j)
-        knots += [(one.begin_s, before_j), (one.end_s, end_j), (one.shown_s, all_j)]
+        doubt_j2 += (1.0 - share) ** 2 * by_fit_j2 + (share**2 * fading_j2 if share else 0.0)
+        knots += [(one.begin_s, begin_j), (one.end_s, end_j), (one.shown_s, all_j)]
         if hidden < _PROMPT:
-            within = polls & (times_s < one.end_s)
             so_far = (times_s[within] - one.begin_s) / (one.end_s - one.begin_s)
             better_j = missed_j[within] + so_far * (end_j - at_end_j)
             knots += zip(times_s[within].tolist(), better_j.tolist(), strict=True)
+        elif isfinite(by_itself_j2):  # its iterations lie on one line, so the counter's noise is not in their scatter
+            doubt_j2 += usual.noise_j2(within)
     both = np.array(sorted(knots))
-    return both[:, 0], both[:, 1]
+    return both[:, 0], both[:, 1], sqrt(doubt_j2)
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What the fitted powers miss of usual iterations.
+
+    Attributes:
+        power_w: Their mean.
+        reading_j2: Variance of a reading's step.
+        readings: How many told this.
+        rest_s: In how long.
+    """
+
+    power_w: float
+    reading_j2: float
+    readings: int
+    rest_s: float
+
+    def noise_j2(self, readings: NDArray[np.bool_], lasting_s: float = 0.0) -> float:
+        """Return the variance of these readings' sum, less what is usual in so long a time."""
+        return self.reading_j2 * float(readings.sum() + (lasting_s / self.rest_s) ** 2 * self.readings)
+
+
+def _usual(
+    apart: Sequence[Excursion], among: NDArray[np.bool_], within_s: Bounds, times_s: Array, missed_j: Array
+) -> _Usual:
+    """Return what is usual, by the readings ``among`` all."""
+    rest_s = within_s[1] - within_s[0] - sum(one.shown_s - one.begin_s for one in apart)
+    of_apart_j = sum(_between(times_s, missed_j, one.begin_s, one.shown_s) for one in apart)
+    steps_j = np.diff(missed_j)[among[1:] & among[:-1]]
+    reading_j2 = float(np.var(steps_j)) if len(steps_j) > 1 else np.inf
+    power_w = (_between(times_s, missed_j, *within_s) - of_apart_j) / rest_s
+    return _Usual(power_w, reading_j2, int(among.sum()), rest_s)
+
+
+def _between(times_s: Array, curve_j: Array, begin_s: float, end_s: float) -> float:
+    return float(np.diff(np.interp([begin_s, end_s], times_s, curve_j))[0])

@@ -11,6 +11,7 @@ reduction and the optimizer draw. So this power is fitted anew, with the profile
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from perseus_ds.profiling.spans import Between, Segment, Span
 from perseus_ds.profiling.timeline import Timeline
 from perseus_ds.profiling.window import exposure
 
-__all__ = ["whole_energies_j"]
+__all__ = ["WholeEnergies", "whole_energies"]
 
 Array = NDArray[np.float64]
 
@@ -31,7 +32,20 @@ _LEAST = 4  # points of the counter
 _MOST_UNSEEN = 0.8  # of an excursion at its end: beyond it, its end tells next to nothing
 
 
-def whole_energies_j(
+class WholeEnergies(NamedTuple):
+    """Energies of whole iterations.
+
+    Attributes:
+        iterations_j: Of each; NaN where the counter does not reach.
+        excursions_sd_j: Standard deviation of the sum of those at other clocks than usual, beyond what they scatter: it
+            is in doubt what a counter that averages shows of them, and what of the iterations after them.
+    """
+
+    iterations_j: list[float]
+    excursions_sd_j: float
+
+
+def whole_energies(
     found: Attribution | None,
     spans: Sequence[Span],
     samples: Sequence[tuple[float, float]],
@@ -39,7 +53,7 @@ def whole_energies_j(
     switch_latency_s: float = 0.0,
     readings: Sequence[Reading] = (),
     usual_period_s: float = 0.0,
-) -> list[float]:
+) -> WholeEnergies:
     """Return the energy of each iteration.
 
     Args:
@@ -51,14 +65,11 @@ def whole_energies_j(
         readings: Of the SM clock, in order of time: a GPU at its power limit runs lower than asked.
         usual_period_s: About the time between two updates of the counter; 0: not known.
 
-    Returns:
-        Joules; NaN where the counter does not reach.
-
     Raises:
         PerseusError: Nothing was found before, and the counter hardly moved.
     """
     if not spans or not bounds_s or len(samples) < _LEAST:
-        return [float("nan")] * len(bounds_s)
+        return WholeEnergies([float("nan")] * len(bounds_s), 0.0)
     found = found or attribute(spans, samples, switch_latency_s, readings=readings, usual_period_s=usual_period_s)
     did = at_read_clocks(found.did(spans, switch_latency_s, readings), readings)
     times_s, counter_j = np.array(samples).T
@@ -79,7 +90,7 @@ def whole_energies_j(
     unseen = [_unseen(one, shown_of) for one in apart]
     late_j = power.integral(seen_s) @ by_now - shown_j
     within_s = bounds_s[0][0], bounds_s[-1][1]
-    curve_s, curve_j = told_apart(apart, unseen, within_s, times_s, counter_j - shown_j, late_j)
+    curve_s, curve_j, apart_sd_j = told_apart(apart, unseen, within_s, times_s, counter_j - shown_j, late_j)
 
     def energy_j(begin_s: float, end_s: float) -> float:
         if begin_s < times_s[0] or end_s > times_s[-1]:
@@ -87,7 +98,7 @@ def whole_energies_j(
         both_s = np.array([begin_s, end_s])
         return float(np.diff(power.integral(both_s) @ by_now + np.interp(both_s, curve_s, curve_j))[0])
 
-    return [energy_j(*one) for one in bounds_s]
+    return WholeEnergies([energy_j(*one) for one in bounds_s], apart_sd_j)
 
 
 def _by_now(known: NDArray[np.bool_], counter_j: Array, shown: Array, other_w: float, other_sd_w: float) -> Array:

@@ -140,7 +140,8 @@ class RunRecorder:
 
     def _baseline_refreshed(self, event: BaselineRefreshed) -> None:
         if refreshed := self._stats.refreshed(event.iterations, event.energies_j):
-            self._event("baseline", event.iterations.start, **refreshed)
+            sd_j = event.sd_j / len(event.iterations)
+            self._event("baseline", event.iterations.start, **refreshed, energy_sd_j=sd_j)
 
     def _order_placed(self, event: OrderPlaced) -> None:
         order = event.order

@@ -97,7 +97,7 @@ class RunData:
         """Return the interval of a change from baseline to plan.
 
         That of a saving follows from the savings at refreshed baselines, with fewer than three from the mean energies
-        (Welch). That of a slowdown is a bootstrap of median times.
+        (Welch) and the doubts of counters. That of a slowdown is a bootstrap of median times.
 
         Args:
             quantity: ``"energy_j"`` for the saving, ``"iteration_time_s"`` for the slowdown.
@@ -109,7 +109,7 @@ class RunData:
         if len(before) < 2 or len(after) < 2:
             return None
         if quantity == "energy_j":
-            return _saving_interval(before, after)
+            return _saving_interval(before, after, points[-1].counter_sd if points else 0.0)
         random = np.random.default_rng(0)
         medians = [np.median(random.choice(values, (_RESAMPLES, len(values))), axis=1) for values in (before, after)]
         low, high = np.quantile(medians[1] / medians[0] - 1.0, (0.025, 0.975)).tolist()
@@ -128,18 +128,20 @@ class RunData:
         return np.array([value for value in values if value is not None and value == value])
 
 
-def _saving_interval(before_j: np.ndarray, after_j: np.ndarray) -> Interval:
+def _saving_interval(before_j: np.ndarray, after_j: np.ndarray, counter_sd: float) -> Interval:
     """Return the interval of the saving from a few energies of each: a bootstrap of six values would be too narrow.
+
+    An error that energies share does not show in their scatter: ``counter_sd`` is of the saving, a fraction.
 
     Source: Welch, Biometrika 34 (1947), on the logarithm of the ratio.
     """
     from scipy.stats import t as student
 
     errors = np.array([values.std(ddof=1) / (values.mean() * math.sqrt(len(values))) for values in (before_j, after_j)])
-    error = math.hypot(*errors)
+    ratio = after_j.mean() / before_j.mean()
+    error = math.hypot(*errors, counter_sd / ratio)
     degrees = error**4 / max(1e-300, float((errors**4 / [len(before_j) - 1, len(after_j) - 1]).sum()))
     half_width = float(student.ppf(0.975, max(1.0, degrees))) * error
-    ratio = after_j.mean() / before_j.mean()
     return Interval(float(1.0 - ratio * math.exp(half_width)), float(1.0 - ratio * math.exp(-half_width)))
 
 

@@ -23,11 +23,13 @@ class SavingPoint:
         iteration: The latest refreshed baseline that counts.
         saving: Mean over the latest refreshed baselines, a fraction.
         half_width: Of its 95 % confidence interval; None with fewer than three of them.
+        counter_sd: Its standard deviation by what counters that average leave in doubt, a fraction.
     """
 
     iteration: int
     saving: float
     half_width: float | None
+    counter_sd: float = 0.0
 
     @property
     def in_vain(self) -> bool:
@@ -39,7 +41,7 @@ class Savings:
     """The saving over time: each refreshed baseline against the plan's iterations around it."""
 
     def __init__(self) -> None:
-        self._recent: deque[float] = deque(maxlen=2 + len(_STUDENT_T))
+        self._recent: deque[tuple[float, float]] = deque(maxlen=2 + len(_STUDENT_T))
 
     def take(self, event: Mapping[str, Any]) -> SavingPoint | None:
         """Take in an event of ``events.jsonl``, and return the saving where it is a refreshed baseline."""
@@ -47,8 +49,10 @@ class Savings:
             self._recent.clear()
         if event["event"] != "baseline":
             return None
-        recent, half_width = self._recent, None
-        recent.append(event["saving"])
-        if len(recent) > 2:
-            half_width = _STUDENT_T[len(recent) - 3] * stdev(recent) / math.sqrt(len(recent))
-        return SavingPoint(event["iteration"], fmean(recent), half_width)
+        # Runs of earlier versions do not tell the doubt.
+        counter_sd = (1.0 - event["saving"]) * event.get("energy_sd_j", 0.0) / event.get("energy_j", 1.0)
+        self._recent.append((event["saving"], counter_sd))
+        (savings, doubts), half_width = zip(*self._recent, strict=True), None
+        if len(savings) > 2:
+            half_width = _STUDENT_T[len(savings) - 3] * stdev(savings) / math.sqrt(len(savings))
+        return SavingPoint(event["iteration"], fmean(savings), half_width, math.hypot(*doubts) / len(doubts))

@@ -21,7 +21,7 @@ from perseus_ds.profiling.recorder import RecordedIteration
 from perseus_ds.profiling.sizes import uneven_within
 from perseus_ds.profiling.spans import Span, spans_of, with_requests
 from perseus_ds.profiling.table import CurveKey
-from perseus_ds.profiling.whole import whole_energies_j
+from perseus_ds.profiling.whole import WholeEnergies, whole_energies
 from perseus_ds.worker_process import Call
 
 __all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "curve_key", "median_trace"]
@@ -55,8 +55,8 @@ class EnergyQuestion(NamedTuple):
 
     def answer(
         self, found: Attribution | None, switch_latency_s: float, call: Call, usual_period_s: float = 0.0
-    ) -> dict[int, float]:
-        """Return the energies in joules by iteration; see ``whole_energies_j``.
+    ) -> tuple[dict[int, float], float]:
+        """Return the energies in joules by iteration, and the doubt of excursions; see ``WholeEnergies``.
 
         Args:
             found: See there.
@@ -66,8 +66,8 @@ class EnergyQuestion(NamedTuple):
         """
         bounds_s = list(self.bounds_s.values())
         asked = found, self.spans, self.samples, bounds_s, switch_latency_s, self.readings, usual_period_s
-        energies_j = call(whole_energies_j, *asked)
-        return dict(zip(self.bounds_s, energies_j, strict=True))
+        energies: WholeEnergies = call(whole_energies, *asked)
+        return dict(zip(self.bounds_s, energies.iterations_j, strict=True)), energies.excursions_sd_j
 
 
 class Measurements:

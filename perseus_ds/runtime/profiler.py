@@ -99,7 +99,7 @@ class Profiler:
         topology = self._topology
         trace = self._measurements.trace(baseline, topology.stage, topology.pipeline)
         question = self._measurements.energy_question(baseline, topology.stage)
-        energies_j = question.answer(attribution, self._switch_latency_s, self._call)
+        energies_j, _ = question.answer(attribution, self._switch_latency_s, self._call)
         return StageReport(topology, trace, attribution, energies_j, attribution.lag_s)
 
     def _attribute_surely(self) -> Attribution:

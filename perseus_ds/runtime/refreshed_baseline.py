@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 
@@ -41,7 +42,7 @@ class RefreshedBaseline:
         self._latency_s = latency_s
         self._call = call
         self._measured: deque[range] = deque()  # whose energies cannot be known yet
-        self._coming: deque[tuple[range, Future[dict[int, float]]]] = deque()
+        self._coming: deque[tuple[range, Future[tuple[dict[int, float], float]]]] = deque()
 
     def begins(
         self,
@@ -80,7 +81,7 @@ class RefreshedBaseline:
             question = meter.measurements.energy_question(around, meter.topology.stage)
             gathered = bus.gather(partial(self._energies_j, question, found, meter.gpu.counter_period_s))
             pipelines = meter.topology.pipelines
-            told = bus.broadcast(lambda: pipeline_energies_j(gathered.result() or [], pipelines))
+            told = bus.broadcast(lambda: _of_one_pipeline(gathered.result() or [], pipelines))
             self._coming.append((measured, told))
         return known
 
@@ -92,16 +93,23 @@ class RefreshedBaseline:
     def _arrived(self) -> list[BaselineRefreshed]:
         if not self._coming or not self._coming[0][1].done():
             return []
-        measured, energies_j = self._coming.popleft()
-        if energies_j.exception() is not None or not energies_j.result():  # whoever needs the bus more says so
+        measured, coming = self._coming.popleft()
+        if coming.exception() is not None:  # whoever needs the bus more says so
             return []
-        return [BaselineRefreshed(measured, energies_j.result())]
+        energies_j, sd_j = coming.result()
+        return [BaselineRefreshed(measured, energies_j, sd_j)] if energies_j else []
 
     def _energies_j(
         self, question: EnergyQuestion, found: Attribution | None, usual_period_s: float
-    ) -> dict[int, float]:
-        """Return this rank's energies by iteration; none where the counter tells too little."""
+    ) -> tuple[dict[int, float], float]:
+        """Return this rank's energies by iteration, and their doubt; none where the counter tells too little."""
         try:
             return question.answer(found, self._latency_s, self._call, usual_period_s)
         except PerseusError:
-            return {}
+            return {}, 0.0
+
+
+def _of_one_pipeline(ranks: Sequence[tuple[dict[int, float], float]], pipelines: int) -> tuple[dict[int, float], float]:
+    """Return the energies of one pipeline, a mean over all, and their doubt: every GPU's counter errs by itself."""
+    energies_j = pipeline_energies_j([one for one, _ in ranks], pipelines)
+    return energies_j, math.hypot(*(sd_j for _, sd_j in ranks)) / pipelines

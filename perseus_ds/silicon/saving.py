@@ -19,7 +19,7 @@ from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.energy import Attribution, attribute
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey
-from perseus_ds.profiling.whole import whole_energies_j
+from perseus_ds.profiling.whole import whole_energies
 from perseus_ds.silicon.lab import Lab, Load, between
 from perseus_ds.silicon.outcome import Limit, Outcome, judged
 from perseus_ds.silicon.powers import Rows, changed
@@ -184,7 +184,7 @@ def _told_j(ran: Refreshes, found: Attribution) -> list[dict[int, float]]:
     told = []
     for borders_s in _around(ran.blocks):
         bounds_s = [bound for one in borders_s for bound in itertools.pairwise(one)]
-        energies_j = whole_energies_j(found, spans, rarely, bounds_s, usual_period_s=found.period_s)
+        energies_j, _ = whole_energies(found, spans, rarely, bounds_s, usual_period_s=found.period_s)
         baseline_j = energies_j[_AROUND : _AROUND + _REFRESH]
         # The first iteration after a refresh, and the one before it, are on the way between two clocks.
         around_j = [*energies_j[: _AROUND - 1], *energies_j[_AROUND + _REFRESH + 1 :]]

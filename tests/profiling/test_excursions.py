@@ -47,19 +47,24 @@ EDGES_S, READ_S = np.array([0.0, 20.0, 28.0, 60.0]), np.arange(0.0, 60.0, 0.1)
 def powers_w(
     noise_j: float, believed_lag_s: float, fitted_w: tuple[float, float] = (330.0, 250.0)
 ) -> tuple[float, float]:
-    """Return the power of the excursion, and of the usual iterations just after it.
+    """Return the power of the excursion, and of the usual iterations just after it; see ``told_w``."""
+    return told_w(np.random.default_rng(1).normal(0.0, noise_j, len(READ_S)), believed_lag_s, fitted_w)[:2]
+
+
+def told_w(noise_j: np.ndarray, believed_lag_s: float, fitted_w: tuple[float, float]) -> tuple[float, float, float]:
+    """Return the power of the excursion, of the usual iterations just after it, and the first one's doubt.
 
     They draw 300 and 240 W, and the counter shows an average of a second. Fitted were other powers, and another time.
     """
     powers_w = (300.0, 240.0), fitted_w
     true, fitted = (Timeline(EDGES_S, np.array([[usual], [more], [usual]])) for more, usual in powers_w)
-    counter_j = true.averaged(READ_S, 0.0, 1.0)[:, 0] + np.random.default_rng(1).normal(0.0, noise_j, len(READ_S))
+    counter_j = true.averaged(READ_S, 0.0, 1.0)[:, 0] + noise_j
     drawn_j, shown_j = fitted.integral(READ_S)[:, 0], fitted.averaged(READ_S, 0.0, believed_lag_s)[:, 0]
     hidden = believed_lag_s / 8.0 * (1.0 - np.exp(-8.0 / believed_lag_s))
-    at_s, missed_j = told_apart(APART, [hidden], (0.0, 59.0), READ_S, counter_j - shown_j, drawn_j - shown_j)
+    at_s, missed_j, sd_j = told_apart(APART, [hidden], (0.0, 59.0), READ_S, counter_j - shown_j, drawn_j - shown_j)
     borders_s = [20.0, 28.0, 34.0]
     both = np.diff(np.interp(borders_s, READ_S, drawn_j) + np.interp(borders_s, at_s, missed_j)) / [8.0, 6.0]
-    return float(both[0]), float(both[1])
+    return float(both[0]), float(both[1]), sd_j / 8.0
 
 
 @pytest.mark.parametrize("believed_lag_s", [0.7, 1.0, 1.4])
@@ -81,7 +86,7 @@ def test_a_prompt_counter_shows_what_the_first_iterations_draw_more() -> None:
     )
     counter_j, shown_j = (one.averaged(READ_S, 0.0, 0.01)[:, 0] for one in (true, fitted))
     late_j = fitted.integral(READ_S)[:, 0] - shown_j
-    at_s, missed_j = told_apart(APART, [0.001], (0.0, 59.0), READ_S, counter_j - shown_j, late_j)
+    at_s, missed_j, _ = told_apart(APART, [0.001], (0.0, 59.0), READ_S, counter_j - shown_j, late_j)
     power = fitted.integral(np.array([20.0, 22.0, 28.0]))[:, 0] + np.interp([20.0, 22.0, 28.0], at_s, missed_j)
     assert np.diff(power) / [2.0, 6.0] == pytest.approx([400.0, 300.0], rel=0.01)
 
@@ -93,20 +98,35 @@ def test_where_the_counter_is_noisy_the_fit_counts_more() -> None:
     assert abs(by_itself_w) < 0.5
 
 
+@pytest.mark.parametrize("noise_j", [0.1, 0.5])
+def test_its_doubt_is_as_large_as_its_error(noise_j) -> None:
+    """Each step of the counter has a noise of its own, and the time believed is off by up to a quarter."""
+    random = np.random.default_rng(3)
+    errors_w, doubts_w = [], []
+    for _ in range(200):
+        noise = random.normal(0.0, noise_j, len(READ_S)).cumsum()
+        power_w, _, doubt_w = told_w(noise, random.uniform(0.85, 1.25), (330.0, 250.0))
+        errors_w.append(power_w - 300.0)
+        doubts_w.append(doubt_w)
+    assert 0.8 < np.std(np.array(errors_w) / doubts_w) < 1.2
+
+
 def test_where_the_counter_was_not_read_until_it_had_shown_the_excursion_the_curve_stays_as_it_is() -> None:
     for read in (READ_S < 33.0, READ_S > 1.0):
-        _, missed_j = told_apart(APART, [0.1], (0.0, 59.0), READ_S[read], READ_S[read], READ_S[read])
+        _, missed_j, sd_j = told_apart(APART, [0.1], (0.0, 59.0), READ_S[read], READ_S[read], READ_S[read])
         assert missed_j.tolist() == READ_S[read].tolist()
+        assert sd_j == 0.0
 
 
 def test_where_too_few_readings_tell_the_noise_the_fit_counts_alone() -> None:
     at_s = np.array([0.0, 20.0, 24.0, 28.0, 34.0, 60.0])
     missed_j = np.array([0.0, 0.0, 5.0, 10.0, 20.0, 20.0])
-    curve_s, curve_j = told_apart(APART, [0.0], (0.0, 19.0), at_s, missed_j, missed_j)
+    curve_s, curve_j, sd_j = told_apart(APART, [0.0], (0.0, 19.0), at_s, missed_j, missed_j)
     assert np.interp(28.0, curve_s, curve_j) == 10.0
+    assert sd_j == pytest.approx(0.2 * 10.0), "a fifth of what comes late"
 
 
 def test_without_excursions_the_curve_stays_as_it_is() -> None:
-    at_s, missed_j = told_apart([], [], (0.0, 59.0), READ_S, READ_S, READ_S)
+    at_s, missed_j, _ = told_apart([], [], (0.0, 59.0), READ_S, READ_S, READ_S)
     assert at_s is READ_S
     assert missed_j is READ_S

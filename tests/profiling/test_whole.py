@@ -13,7 +13,7 @@ from perseus_ds.profiling.energy import attribute
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.sweep import Sweep
 from perseus_ds.profiling.table import read_profile
-from perseus_ds.profiling.whole import whole_energies_j
+from perseus_ds.profiling.whole import whole_energies
 from perseus_ds.profiling.window import FULL_PERIOD, SampledWindow
 
 WARMUP, BASELINE = 3, 8
@@ -61,7 +61,7 @@ def errors(window: SampledWindow, **counter) -> tuple[np.ndarray, np.ndarray]:
     job = Job(**counter)
     spans = job.pipeline.spans[0]
     found = attribute(spans[job.first_span :], job.samples, LATENCY_S, window)
-    whole_j = whole_energies_j(found, spans, job.samples, job.bounds_s, LATENCY_S)
+    whole_j = whole_energies(found, spans, job.samples, job.bounds_s, LATENCY_S).iterations_j
     counted_j = [float(np.diff(np.interp(one, *np.transpose(job.samples)))[0]) for one in job.bounds_s]
     true_j = np.array([job.drawn_j(one) for one in job.bounds_s])
     return whole_j / true_j - 1.0, counted_j / true_j - 1.0
@@ -100,7 +100,7 @@ def test_a_counter_that_is_read_seldom_shows_no_less_late(poll_s) -> None:
     found = attribute(spans[job.first_span :], job.samples, LATENCY_S, SampledWindow(0.75, 0.25, decay=10.0))
     seldom = read_every(poll_s, job.samples)
 
-    whole_j = whole_energies_j(found, spans, seldom, job.bounds_s, LATENCY_S)
+    whole_j = whole_energies(found, spans, seldom, job.bounds_s, LATENCY_S).iterations_j
 
     true_j = np.array([job.drawn_j(one) for one in job.bounds_s])
     assert abs(np.mean(whole_j / true_j - 1.0)) < 0.005
@@ -117,7 +117,7 @@ def test_a_refreshed_baseline_draws_what_the_counter_shows_of_it_by_and_by(belie
     window = SampledWindow(0.0, 1.0, decay=believed)
     found = attribute(spans[job.first_span : swept], job.samples, LATENCY_S, window)
 
-    whole_j = np.array(whole_energies_j(found, spans, samples, bounds_s, LATENCY_S))
+    whole_j = np.array(whole_energies(found, spans, samples, bounds_s, LATENCY_S).iterations_j)
 
     true_j = np.array([job.drawn_j(one) for one in bounds_s])
     for part in (slice(9, 13), np.r_[0:8, 14:22]):
@@ -144,7 +144,8 @@ def test_a_counter_in_step_with_the_iterations_sees_a_warmer_gpu_as_it_saw_the_c
     values_w[: len(found.states)] = [job.pipeline.truth[state][1] for state in found.states]
     found = found.with_power(replace(found.power, values=values_w))
 
-    whole_j = np.array(whole_energies_j(found, spans[swept:], samples[len(sweep) :], bounds_s[1:], LATENCY_S))
+    counted = samples[len(sweep) :]
+    whole_j = np.array(whole_energies(found, spans[swept:], counted, bounds_s[1:], LATENCY_S).iterations_j)
 
     true_j = np.array([job.drawn_j(one) for one in bounds_s[1:]])
     for part in (slice(8, 12), np.r_[0:8, 13:21]):
@@ -171,7 +172,8 @@ def test_other_work_that_no_profile_saw_draws_what_the_counter_shows_of_it_later
     sweep = [sample for sample in samples if sample[0] < swept_s]
     found = attribute(spans[job.first_span : swept], sweep, LATENCY_S, SampledWindow(0.75 + 0.0006 / period_s, 0.25))
 
-    whole_j = np.array(whole_energies_j(found, spans[swept:], samples[len(sweep) :], bounds_s[1:-1], LATENCY_S))
+    counted = samples[len(sweep) :]
+    whole_j = np.array(whole_energies(found, spans[swept:], counted, bounds_s[1:-1], LATENCY_S).iterations_j)
 
     true_j = np.array([job.drawn_j(one) for one in bounds_s[1:-1]])
     for part in (slice(8, 12), np.r_[0:8, 13:21]):
@@ -191,7 +193,7 @@ def test_a_clock_that_came_late_draws_its_power_from_when_it_came() -> None:
     spans, samples = job.pipeline.spans[0], job.pipeline.samples(0, **counter)
     found = attribute(spans[job.first_span : swept], samples, LATENCY_S, SampledWindow(0.75, 0.25, decay=10.0))
 
-    whole_j = whole_energies_j(found, spans, samples, bounds_s[6:-3], LATENCY_S)
+    whole_j = whole_energies(found, spans, samples, bounds_s[6:-3], LATENCY_S).iterations_j
 
     errors = whole_j / np.array([job.drawn_j(one) for one in bounds_s[6:-3]]) - 1.0
     assert np.std(errors) < 0.012
@@ -202,12 +204,12 @@ def test_iterations_that_the_counter_does_not_reach_have_no_energy() -> None:
     found = attribute(job.pipeline.spans[0], job.samples, LATENCY_S, FULL_PERIOD)
     early = [sample for sample in job.samples if sample[0] < job.bounds_s[1][1]]
 
-    energies_j = whole_energies_j(found, job.pipeline.spans[0], early, job.bounds_s[:2], LATENCY_S)
+    energies_j = whole_energies(found, job.pipeline.spans[0], early, job.bounds_s[:2], LATENCY_S).iterations_j
 
     assert energies_j[0] > 0.0
     assert np.isnan(energies_j[1])
-    assert np.isnan(whole_energies_j(found, [], job.samples, job.bounds_s[:1])).all()
-    assert whole_energies_j(found, job.pipeline.spans[0], job.samples, [], LATENCY_S) == []
+    assert np.isnan(whole_energies(found, [], job.samples, job.bounds_s[:1]).iterations_j).all()
+    assert whole_energies(found, job.pipeline.spans[0], job.samples, [], LATENCY_S) == ([], 0.0)
 
 
 def test_iterations_that_the_power_limit_holds_low_count_at_the_clocks_read() -> None:
@@ -219,7 +221,7 @@ def test_iterations_that_the_power_limit_holds_low_count_at_the_clocks_read() ->
     true_j = np.array([job.drawn_j(one) for one in job.bounds_s])
 
     def error(*seen: list[Reading]) -> float:
-        whole_j = whole_energies_j(found, spans, job.samples, job.bounds_s, LATENCY_S, *seen)
+        whole_j = whole_energies(found, spans, job.samples, job.bounds_s, LATENCY_S, *seen).iterations_j
         return float(np.abs(whole_j / true_j - 1.0).max())
 
     assert error() > 0.2, "the counter shows less than the highest clock would take"

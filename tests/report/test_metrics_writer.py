@@ -107,7 +107,7 @@ def test_a_refreshed_baseline_replaces_that_of_other_work_at_once():
     writer(IterationBegan(20, Phase.BASELINE, False, PLANS))
     writer(heard(21, 1900.0, PLANS))
     writer(heard(22, 1500.0, PLANS))
-    writer(BaselineRefreshed(range(20, 21), {19: 1500.0, 20: 2000.0, 21: 1500.0}))
+    writer(BaselineRefreshed(range(20, 21), {19: 1500.0, 20: 2000.0, 21: 1500.0}, 1.0))
     writer(heard(23, 1500.0, PLANS))
     assert kept.values[22]["saving_ratio"] == pytest.approx(-0.5), "not yet measured"
     assert kept.values[23]["saving_ratio"] == pytest.approx(0.25)

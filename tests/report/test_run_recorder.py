@@ -312,7 +312,7 @@ def test_a_refreshed_baseline_is_told_beside_the_plan_it_interrupts(tmp_path):
     run.trains(21, 22, Phase.BASELINE, 0.9, 1000.0)
     run.trains(23, 34, Phase.ENFORCING, 1.0, 880.0)
     corrected_j = {number: 1250.0 if number in (21, 22) else 900.0 for number in range(12, 31)}
-    run.hears(BaselineRefreshed(range(21, 23), corrected_j))
+    run.hears(BaselineRefreshed(range(21, 23), corrected_j, 5.0))
     run.ends()
     (told,) = run.events("baseline")
     assert told == {
@@ -322,6 +322,7 @@ def test_a_refreshed_baseline_is_told_beside_the_plan_it_interrupts(tmp_path):
         "plan_time_s": 1.0,
         "plan_energy_j": 900.0,
         "saving": pytest.approx(0.28),
+        "energy_sd_j": 2.5,
     }
     rows = {row["iteration"]: row for row in run.read("iterations.json")}
     assert [rows[number]["steady"] for number in (19, 20, 21, 22, 23, 24)] == [True, False, True, True, False, True]
@@ -339,7 +340,7 @@ def test_plans_that_save_nothing_are_told_once(tmp_path, caplog):
         run.trains(first + 2, first + 9, Phase.ENFORCING, 1.0, 1000.0)
         baseline = range(first, first + 2)
         energies_j = {n: 1000.0 if n in baseline else more * 1000.0 for n in range(first - 4, first + 10)}
-        run.hears(BaselineRefreshed(baseline, energies_j))
+        run.hears(BaselineRefreshed(baseline, energies_j, 1.0))
         assert ("save no energy: -1.1 %" in caplog.text) is (refresh > 1)
     assert caplog.text.count("save no energy") == 1
 
@@ -351,7 +352,7 @@ def test_a_baseline_beside_a_straggler_is_none(tmp_path):
     run.hears(StragglerChanged(10, 8, SLOW, TWO, 1.3))
     run.trains(10, 10, Phase.BASELINE, 1.0, 1000.0)
     run.trains(11, 12, Phase.ENFORCING, 1.0, 900.0)
-    run.hears(BaselineRefreshed(range(10, 11), dict.fromkeys(range(2, 13), 900.0)))
+    run.hears(BaselineRefreshed(range(10, 11), dict.fromkeys(range(2, 13), 900.0), 1.0))
     run.ends()
     assert run.events("baseline") == []
 

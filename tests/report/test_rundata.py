@@ -42,6 +42,24 @@ def test_the_interval_of_the_saving_holds_the_truth_however_few_baselines_there_
     assert 0.9 < held / 300 < 0.99
 
 
+def test_what_counters_leave_in_doubt_of_one_refresh_widens_the_interval(tmp_path):
+    """The energies of a refresh share an error, and hardly scatter."""
+    random, told_j, held = np.random.default_rng(2), 5.0, 0
+    (tmp_path / "summary.json").write_text("{}")
+    for _ in range(300):
+        ran = [("baseline", random.normal(1000.0, told_j))] * 4 + [("enforcing", 900.0)] * 16
+        rows = [
+            {"iteration": i, "phase": phase, "steady": True, "energy_j": random.normal(mean), "iteration_time_s": 1.0}
+            for i, (phase, mean) in enumerate(ran)
+        ]
+        (tmp_path / "iterations.json").write_text(json.dumps(rows))
+        event = {"event": "baseline", "iteration": 0, "saving": 0.1, "energy_j": 1000.0, "energy_sd_j": told_j}
+        savings_of(tmp_path, [event])
+        interval = read_run(tmp_path).confidence("energy_j")
+        held += interval.low <= 0.1 <= interval.high
+    assert 0.9 < held / 300 < 0.99
+
+
 def test_from_the_third_refresh_on_their_spread_is_the_saving_s_interval(tmp_path):
     points = savings_of(
         tmp_path,

@@ -41,6 +41,14 @@ def test_plans_are_in_vain_where_the_whole_interval_is_below_zero(savings: tuple
     assert taken(*savings)[-1].in_vain is in_vain
 
 
+def test_what_counters_leave_in_doubt_is_told_of_the_mean() -> None:
+    savings, refreshed = Savings(), {"event": "baseline", "iteration": 3, "saving": 0.2, "energy_j": 1000.0}
+    for counted in (1, 2, 3):
+        point = savings.take(refreshed | {"energy_sd_j": 5.0})
+        assert point
+        assert point.counter_sd == pytest.approx(0.8 * 0.005 / counted**0.5)
+
+
 def test_other_plans_or_another_objective_save_anew() -> None:
     for event in ("plans", "objective"):
         savings = Savings()

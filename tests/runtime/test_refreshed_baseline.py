@@ -16,7 +16,7 @@ from perseus_ds.coordination.phases import Phase
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.whole import whole_energies_j
+from perseus_ds.profiling.whole import WholeEnergies, whole_energies
 from perseus_ds.runtime.refreshed_baseline import RefreshedBaseline
 
 TABLE = first_table(2)
@@ -24,16 +24,16 @@ REFRESHED = range(101, 105)
 
 
 class Calls:
-    """Makes the heavy calls; keeps what was asked."""
+    """Makes the heavy calls; keeps what was asked. Each counter's doubt is 3 J."""
 
     def __init__(self, energies_j: Callable[[int], list[float]] = lambda count: [100.0] * count) -> None:
         self.questions: list[tuple] = []
         self.energies_j = energies_j
 
-    def __call__(self, function: Callable, *question: Any) -> list[float]:
-        assert function is whole_energies_j
+    def __call__(self, function: Callable, *question: Any) -> WholeEnergies:
+        assert function is whole_energies
         self.questions.append(question)
-        return self.energies_j(len(question[3]))
+        return WholeEnergies(self.energies_j(len(question[3])), 3.0)
 
 
 @pytest.fixture
@@ -65,7 +65,8 @@ def test_the_iterations_around_a_refresh_are_measured_once_all_are_known(rank):
     assert asked == 105 + 1 + 8 + 2, "one iteration settles, eight follow, and the last one's times come later"
     bus.answer()
     (known,) = refreshed.begins(asked + 1, Phase.ENFORCING, TABLE, bus, rank.meter, None)
-    assert known == BaselineRefreshed(REFRESHED, dict.fromkeys(range(92, 114), 100.0)), "two ranks, two pipelines"
+    energies_j = dict.fromkeys(range(92, 114), 100.0)
+    assert known == BaselineRefreshed(REFRESHED, energies_j, 3.0 / 2**0.5), "two ranks, two pipelines"
     assert refreshed.begins(asked + 2, Phase.ENFORCING, TABLE, bus, rank.meter, None) == []
     found, spans, _, bounds_s, latency_s, readings, usual_period_s = calls.questions[0]
     assert (found, latency_s, usual_period_s, len(bounds_s)) == (None, 0.02, 0.1, 22)

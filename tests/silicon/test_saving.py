@@ -36,9 +36,9 @@ def test_a_counter_that_averages_a_second_tells_it_too(make_lab):
 
 def test_a_claim_that_takes_what_the_counter_shows_for_what_was_drawn_is_told(make_lab, monkeypatch):
     def shown_j(found, spans, samples, bounds_s, **_):
-        return [float(np.diff(np.interp(one, *np.transpose(samples)))[0]) for one in bounds_s]
+        return [float(np.diff(np.interp(one, *np.transpose(samples)))[0]) for one in bounds_s], 0.0
 
-    monkeypatch.setattr(module, "whole_energies_j", shown_j)
+    monkeypatch.setattr(module, "whole_energies", shown_j)
     why = judge(measure(make_lab(counter_window_s=1.0, noise=0.005))).why
     assert "13.2% claimed, 20.0% true" in why
 
