@@ -39,7 +39,7 @@ from perseus_ds.messages import PerseusError, user_message
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.latencies import latency_spread
-from perseus_ds.profiling.table import CurveKey, Profile
+from perseus_ds.profiling.table import Profile
 from perseus_ds.rundir import RunDirectory
 from perseus_ds.worker_process import Call, call_here
 
@@ -275,10 +275,10 @@ def _is_table(conditions: Mapping[GroupCondition, object]) -> bool:
 def _group(problem: Problem, base: PlanSet, slow: Mapping[StageSlowdowns, PlanSet]) -> PipelineGroup:
     """Return the ranks' view of a pipeline group."""
     highest = with_waiting(problem, at_highest(problem))
-    fastest_s = [min(p.time_s for p in problem.profile.curve(CurveKey.of(one))) for one in problem.dag.instructions]
+    fastest_s = np.array([min(point.time_s for point in curve) for curve in problem.curves])
     return PipelineGroup(
         dag=problem.dag,
-        fastest_s=np.array(fastest_s),
+        fastest_s=fastest_s[problem.curve_of],
         base=base,
         max_energy_j=highest.energy_j,
         max_time_s=highest.time_s,

@@ -17,6 +17,7 @@ from perseus_ds.coordination.plan_table import (
     is_slow,
 )
 from perseus_ds.coordination.solved_frontiers import times_along
+from perseus_ds.coordination.stage_condition import ceiling_mhz
 from perseus_ds.frontier import Frontier, Problem, solve
 from perseus_ds.frontier.on_time import undominated
 from perseus_ds.worker_process import Call, call_here
@@ -132,7 +133,10 @@ class KeptFrontiers:
         problem = self.problems[number]
         if not is_slow(condition):
             return problem
-        return replace(problem, profile=slowed_profile(problem.profile, np.array(condition), problem.stage_power_w))
+        # A ceiling leaves no higher clock for GPUs that have rested.
+        rested = {one: by for one, by in problem.rested.items() if ceiling_mhz(condition[one.stage]) is None}
+        profile = slowed_profile(problem.profile, np.array(condition), problem.stage_power_w)
+        return replace(problem, profile=profile, rested=rested)
 
     def _forget(self, wanted: int) -> None:
         """Drop the least recently used straggler frontiers when there are many."""

@@ -93,6 +93,7 @@ def _frontier_json(frontier: Frontier, group: PipelineGroup, simulated: bool) ->
         "gpus_per_stage": frontier.problem.gpus_per_stage,
         "microbatch_spread": group.microbatch_spread,
         **{name: getattr(frontier.problem.profile, name) for name in DELAYS},
+        "limited": [[*key] for key in sorted(frontier.problem.profile.limited)],
         "switch_latency_s": dict(frontier.problem.profile.switch_latency_s),
         "frontier": [
             {

@@ -25,7 +25,7 @@ IntArray = NDArray[np.int64]
 
 def max_frequencies(problem: Problem) -> IntArray:
     """Return every instruction's highest frequency, shape (instructions,)."""
-    highest = np.array([problem.profile.curve(key)[0].frequency_mhz for key in problem.keys], dtype=np.int64)
+    highest = np.array([curve[0].frequency_mhz for curve in problem.curves], dtype=np.int64)
     return highest[problem.curve_of]
 
 
@@ -45,7 +45,7 @@ def _max(problem: Problem) -> list[IntArray]:
 
 def _zeus_global(problem: Problem) -> list[IntArray]:
     """Every frequency common to all curves."""
-    shared = set.intersection(*({p.frequency_mhz for p in problem.profile.curve(key)} for key in problem.keys))
+    shared = set.intersection(*({point.frequency_mhz for point in curve} for curve in problem.curves))
     count = len(problem.dag.instructions)
     return [np.full(count, mhz, dtype=np.int64) for mhz in sorted(shared, reverse=True)] or _max(problem)
 
@@ -105,8 +105,8 @@ def _per_stage(problem: Problem, stage_mhz: dict[int, int]) -> IntArray:
 def _nearest(problem: Problem, mhz: int) -> IntArray:
     """Return, for every instruction, the lowest measured frequency from ``mhz`` up, or its highest."""
     per_key = []
-    for key in problem.keys:
-        measured = [p.frequency_mhz for p in problem.profile.curve(key)]
+    for curve in problem.curves:
+        measured = [point.frequency_mhz for point in curve]
         per_key.append(min((f for f in measured if f >= mhz), default=measured[0]))
     return np.array(per_key, dtype=np.int64)[problem.curve_of]
 

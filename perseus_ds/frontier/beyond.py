@@ -83,7 +83,7 @@ def _falling(plans: Sequence[Plan], fastest: Plan) -> list[Plan]:
 
 def _caps(problem: Problem, every: bool = False) -> list[IntArray]:
     """Return the clocks under a cap, by falling cap: for every measured clock, or for some."""
-    curves = [[point.frequency_mhz for point in problem.profile.curve(key)] for key in problem.keys]
+    curves = [[point.frequency_mhz for point in curve] for curve in problem.curves]
     measured = np.array(sorted({mhz for curve in curves for mhz in curve}, reverse=True))
     if not every and measured.size > _CAPS:
         measured = measured[np.unique(np.linspace(0, measured.size - 1, _CAPS).round().astype(int))]
@@ -96,7 +96,7 @@ def _caps(problem: Problem, every: bool = False) -> list[IntArray]:
 
 def _path_plans(problem: Problem) -> list[IntArray]:
     """Return the clocks of the best plan for each of some prices of power."""
-    curves = [np.array([point[:3] for point in problem.profile.curve(key)]) for key in problem.keys]
+    curves = [np.array([point[:3] for point in curve]) for curve in problem.curves]
     effective_j = [
         rows[:, 2] - problem.stage_power_w[key.stage] * rows[:, 1]
         for key, rows in zip(problem.keys, curves, strict=True)

@@ -86,7 +86,7 @@ class Neighbours(NamedTuple):
 
 def neighbours_of(problem: Problem) -> Neighbours:
     """Return a problem's instructions with the curves that their neighbours' clocks need."""
-    dag, curves = problem.dag, [problem.profile.curve(key) for key in problem.keys]
+    dag, curves = problem.dag, problem.curves
     clocks_mhz = np.array(sorted({point.frequency_mhz for curve in curves for point in curve}), dtype=np.int64)
     shape = (len(curves), clocks_mhz.size)
     option_s, option_j, allowed = np.empty(shape), np.empty(shape), np.zeros(shape, dtype=np.bool_)

@@ -9,22 +9,22 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.frontier.baselines import max_frequencies
 from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.plan import Plan, evaluate
 from perseus_ds.frontier.problem import Problem
+from perseus_ds.frontier.rested import with_rests
 from perseus_ds.frontier.uneven import Uneven, sizes_seen
 from perseus_ds.pipeline.observed import dag_from_traces, tail_s, with_tail
 from perseus_ds.pipeline.trace import StageTrace
-from perseus_ds.profiling.table import CurveKey, Profile
+from perseus_ds.profiling.table import Profile
 
 __all__ = ["at_highest", "observed_problem", "with_sizes"]
 
 
 def at_highest(problem: Problem) -> Plan:
     """Return the plan of every instruction at its curve's highest clock."""
-    return evaluate(
-        problem, [problem.profile.curve(CurveKey.of(one))[0].frequency_mhz for one in problem.dag.instructions]
-    )
+    return evaluate(problem, max_frequencies(problem))
 
 
 def observed_problem(
@@ -44,7 +44,7 @@ def observed_problem(
     Raises:
         PerseusError: A send has no receive, or a receive no send, or a value is not allowed.
     """
-    problem = Problem(dag_from_traces(traces), profile, blocking_power_w, gpus_per_stage)
+    problem = with_rests(Problem(dag_from_traces(traces), profile, blocking_power_w, gpus_per_stage), traces)
     missing_s = median(trace.iteration_time_s for trace in traces) - at_highest(problem).time_s
     if missing_s > 0:
         problem = replace(problem, dag=with_tail(problem.dag, missing_s))

@@ -91,8 +91,8 @@ def instruction_points(problem: Problem, frequency_mhz: Sequence[int] | IntArray
     """
     frequencies = np.asarray(frequency_mhz, dtype=np.int64)
     times, effective = np.empty(frequencies.size), np.empty(frequencies.size)
-    for index, key in enumerate(problem.keys):
-        rows = np.array([p[:3] for p in problem.profile.curve(key)[::-1]])
+    for index, (key, curve) in enumerate(zip(problem.keys, problem.curves, strict=True)):
+        rows = np.array([point[:3] for point in curve[::-1]])
         here = np.flatnonzero(problem.curve_of == index)
         at = np.minimum(np.searchsorted(rows[:, 0], frequencies[here]), len(rows) - 1)
         wrong = rows[at, 0] != frequencies[here]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,8 @@ from perseus_ds.frontier.hull import Options, pareto_options
 from perseus_ds.frontier.uneven import Uneven
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.dag import PipelineDag
-from perseus_ds.profiling.table import CurveKey, Profile
+from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint
 
 __all__ = ["Problem"]
 
@@ -34,6 +35,8 @@ class Problem:
         blocking_power_w: Power of a waiting GPU: one number, or one per stage.
         gpus_per_stage: Identical GPUs per stage; all energies are multiplied by it.
         uneven: How its micro-batches differ; None: they are alike.
+        rested: Of instructions that a rest makes faster at the highest clock, or its absence slower: multiples of their
+            curves' time there; see ``with_rests``.
 
     Raises:
         PerseusError: A blocking power is negative, or the profile lacks a curve.
@@ -44,6 +47,7 @@ class Problem:
     blocking_power_w: float | Sequence[float]
     gpus_per_stage: int = 1
     uneven: Uneven | None = None
+    rested: Mapping[Instruction, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         power = np.asarray(self.blocking_power_w, dtype=np.float64)
@@ -59,15 +63,32 @@ class Problem:
         return np.broadcast_to(np.asarray(self.blocking_power_w, dtype=np.float64), (self.dag.stages,))
 
     @cached_property
+    def _distinct(self) -> tuple[tuple[CurveKey, float], ...]:
+        """The distinct curves, with the multiple of their time at the highest clock."""
+        return tuple(sorted({self._curve_of(instruction) for instruction in self.dag.instructions}))
+
+    def _curve_of(self, instruction: Instruction) -> tuple[CurveKey, float]:
+        return CurveKey.of(instruction), self.rested.get(instruction, 1.0)
+
+    @cached_property
     def keys(self) -> tuple[CurveKey, ...]:
-        """The distinct curves of the pipeline."""
-        return tuple(sorted({CurveKey.of(instruction) for instruction in self.dag.instructions}))
+        """The keys of the pipeline's distinct curves; one comes again where a rest makes several of a curve."""
+        return tuple(key for key, _ in self._distinct)
+
+    @cached_property
+    def curves(self) -> tuple[tuple[ProfilePoint, ...], ...]:
+        """The points of each of ``keys``, by frequency descending."""
+        found = []
+        for key, multiple in self._distinct:
+            top, *lower = self.profile.curve(key)
+            found.append((top._replace(time_s=multiple * top.time_s), *lower))
+        return tuple(found)
 
     @cached_property
     def curve_of(self) -> IntArray:
         """Index into ``keys`` of each instruction, shape (instructions,)."""
-        index = {key: i for i, key in enumerate(self.keys)}
-        return np.array([index[CurveKey.of(instruction)] for instruction in self.dag.instructions], dtype=np.int64)
+        index = {curve: i for i, curve in enumerate(self._distinct)}
+        return np.array([index[self._curve_of(one)] for one in self.dag.instructions], dtype=np.int64)
 
     @cached_property
     def options(self) -> tuple[Options, ...]:
@@ -77,8 +98,8 @@ class Problem:
     def thinned(self, tolerance: float) -> tuple[Options, ...]:
         """Return the Pareto options of each of ``keys``, hulls thinned to a relative energy error."""
         return tuple(
-            pareto_options(self.profile.curve(key), float(self.stage_power_w[key.stage]), tolerance)
-            for key in self.keys
+            pareto_options(curve, float(self.stage_power_w[key.stage]), tolerance)
+            for key, curve in zip(self.keys, self.curves, strict=True)
         )
 
     def energy_j(self, effective_j: float, time_s: float) -> float:

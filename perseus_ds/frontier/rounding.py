@@ -113,7 +113,7 @@ def _prepare(problem: Problem, durations_s: FloatArray, prices_w: FloatArray) ->
         grouped(stage[by_start], rank[by_start], dag.stages),
         _stage_orders(np.bincount(stage, prices_w * durations_s, minlength=dag.stages).astype(np.float64)),
         grouped(microbatch[by_start], rank[by_start], int(microbatch.max(initial=-1)) + 1),
-        float(np.mean([np.mean([p.energy_j for p in problem.profile.curve(key)]) for key in problem.keys])),
+        float(np.mean([np.mean([point.energy_j for point in curve]) for curve in problem.curves])),
     )
     return task, rank
 

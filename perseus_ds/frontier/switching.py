@@ -102,7 +102,7 @@ def has_common_clocks(problem: Problem) -> bool:
 
 def _common_clocks_mhz(problem: Problem, order: IntArray) -> list[int]:
     """Return the clocks that all curves of some instructions have, by rising clock."""
-    curves = [problem.profile.curve(problem.keys[kind]) for kind in np.unique(problem.curve_of[order])]
+    curves = [problem.curves[kind] for kind in np.unique(problem.curve_of[order])]
     return sorted(set.intersection(*({point.frequency_mhz for point in curve} for curve in curves)))
 
 
@@ -115,7 +115,7 @@ def _most_switches(dag: PipelineDag, plan: Plan) -> int:
 def _choices(problem: Problem, order: IntArray) -> StageTable:
     """Return a stage's table of the clocks that all of its curves have: any of its instructions may take any."""
     kinds, row = np.unique(problem.curve_of[order], return_inverse=True)
-    curves = [{p.frequency_mhz: p for p in problem.profile.curve(problem.keys[kind])} for kind in kinds]
+    curves = [{point.frequency_mhz: point for point in problem.curves[kind]} for kind in kinds]
     clocks_mhz = _common_clocks_mhz(problem, order)
     stage = problem.dag.instructions[order[0]].stage
     if not clocks_mhz:

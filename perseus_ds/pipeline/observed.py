@@ -21,7 +21,7 @@ from perseus_ds.pipeline.instruction import Instruction
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace, TimedOperation
 
-__all__ = ["dag_from_traces", "tail_s", "with_tail"]
+__all__ = ["dag_from_traces", "extra_times_s", "tail_s", "with_tail"]
 
 _COLLECTIVE = (Kind.REDUCE, Kind.OPTIMIZER)  # may hide a wait for the slowest rank
 
@@ -54,7 +54,7 @@ def dag_from_traces(traces: Sequence[StageTrace]) -> PipelineDag:
     traces = sorted(traces, key=lambda trace: trace.stage)
     hops = _hop_times(traces)
     fixed = _fixed_times(traces)
-    extra = {instruction: time_s for trace in traces for instruction, time_s in _extra_times(trace).items()}
+    extra = {instruction: time_s for trace in traces for instruction, time_s in extra_times_s(trace).items()}
     builder = _Builder(extra)
     for trace in traces:
         builder.add_stage(trace, fixed, hops)
@@ -211,8 +211,12 @@ def _blocked_times(trace: StageTrace) -> list[list[float]]:
     return blocked
 
 
-def _extra_times(trace: StageTrace) -> dict[Instruction, float]:
-    """Return by how much single instructions take longer at their position than their kind mostly does."""
+def extra_times_s(trace: StageTrace) -> dict[Instruction, float]:
+    """Return by how much single instructions take longer at their position than their kind mostly does.
+
+    Args:
+        trace: Of one stage.
+    """
     took_s: dict[tuple, list[float]] = defaultdict(list)
     work = trace.instructions
     for timed in work:

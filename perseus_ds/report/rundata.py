@@ -19,9 +19,10 @@ from perseus_ds.frontier.plan import Plan
 from perseus_ds.frontier.problem import Problem
 from perseus_ds.messages import PerseusError, one_line
 from perseus_ds.pipeline.instruction import Instruction
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.latencies import DELAYS
-from perseus_ds.profiling.table import Profile, read_profile
+from perseus_ds.profiling.table import CurveKey, Profile, read_profile
 from perseus_ds.report.savings import SavingPoint, Savings
 from perseus_ds.report.typical import typical_energies_j
 
@@ -79,7 +80,8 @@ class RunData:
         power_w, gpus = self.frontier["blocking_power_w"], self.frontier["gpus_per_stage"]
         delays = {name: float(self.frontier.get(name, 0.0)) for name in DELAYS}
         latency_s = {int(mhz): float(one_s) for mhz, one_s in self.frontier.get("switch_latency_s", {}).items()}
-        profile = replace(self.profile, **delays, switch_latency_s=latency_s)
+        limited = frozenset(CurveKey(row[0], Kind(row[1]), *row[2:]) for row in self.frontier.get("limited", []))
+        profile = replace(self.profile, **delays, switch_latency_s=latency_s, limited=limited)
         return observed_problem(self.traces, profile, power_w, gpus)
 
     @cached_property

@@ -1,5 +1,7 @@
 """Frontiers are solved once per pipeline group and condition, as long as they are kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from made_up_job import PROFILE, traces
@@ -54,6 +56,12 @@ def test_a_straggler_s_frontier_is_that_of_its_slowed_profile():
     expected = solve(Problem(PROBLEM.dag, slow, 60.0))
     assert found.t_min_s == expected.t_min_s > solve(PROBLEM).t_min_s
     assert found.effective_j.tolist() == expected.effective_j.tolist()
+
+
+def test_a_gpu_under_a_ceiling_has_no_higher_clock_for_when_it_has_rested(solved):
+    rested = dict.fromkeys(PROBLEM.dag.instructions, 0.9)
+    KeptFrontiers([replace(PROBLEM, rested=rested)]).solve([(0, (1.3, -900.0))])
+    assert {one.stage for one in solved[0].rested} == {0}, "a factor slows a rested GPU as any other"
 
 
 def test_the_tolerance_is_the_solver_s(monkeypatch):

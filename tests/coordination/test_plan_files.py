@@ -10,10 +10,11 @@ from perseus_ds.config import Config
 from perseus_ds.console import log
 from perseus_ds.coordination.plan_files import PlanFiles
 from perseus_ds.frontier import Problem, solve
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.observed import dag_from_traces
 from perseus_ds.pipeline.trace import StageTrace
 from perseus_ds.profiling.cache import load_profile
-from perseus_ds.profiling.table import read_profile
+from perseus_ds.profiling.table import CurveKey, read_profile
 from perseus_ds.rundir import RunDirectory
 
 
@@ -56,7 +57,8 @@ def test_a_measured_profile_is_remembered_and_one_that_the_user_has_given_is_not
 def test_the_frontier_is_told_with_its_plans(directory, tmp_path, simulator, log_lines):
     coordinator = make(tmp_path / "job")
     (group,) = finished(coordinator, coordinator.resume()).groups
-    profile = replace(PROFILE, switch_tail_share=0.05, switch_latency_s={1410: 0.02})
+    limited = frozenset({CurveKey(0, Kind.FORWARD)})
+    profile = replace(PROFILE, switch_tail_share=0.05, switch_latency_s={1410: 0.02}, limited=limited)
     frontier = solve(Problem(dag_from_traces(traces()), profile, 60.0))
     log_lines.clear()
     files(directory, simulator=simulator).frontier(1, frontier, group)
@@ -64,6 +66,7 @@ def test_the_frontier_is_told_with_its_plans(directory, tmp_path, simulator, log
     assert told["simulated"] is (simulator is not None)
     assert (told["t_min_s"], told["t_star_s"]) == (frontier.t_min_s, frontier.t_star_s)
     assert (told["switch_tail_share"], told["switch_latency_s"]) == (0.05, {"1410": 0.02})
+    assert told["limited"] == [[0, "forward", 0, -1]]
     assert (told["breakpoints"], told["max_energy_j"]) == (frontier.breakpoints, group.max_energy_j)
     assert (told["blocking_power_w"], told["gpus_per_stage"]) == ([60.0, 60.0], 1)
     assert [tuple(row.values()) for row in told["frontier"]] == [

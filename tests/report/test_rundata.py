@@ -5,7 +5,13 @@ import json
 import numpy as np
 import pytest
 
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
+from perseus_ds.pipeline.trace import StageTrace, TimedOperation
+from perseus_ds.profiling.table import CurveKey, ProfilePoint, make_profile, write_profile
 from perseus_ds.report.rundata import read_run
+
+FORWARD, BACKWARD = Kind.FORWARD, Kind.BACKWARD
 
 
 def test_the_confidence_interval_holds_the_true_saving(tmp_path):
@@ -74,3 +80,20 @@ def savings_of(directory, events):
     (directory / "summary.json").write_text("{}")
     (directory / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return read_run(directory).savings()
+
+
+def test_the_rebuilt_problem_knows_what_the_power_limit_makes_of_rested_gpus(tmp_path):
+    points = [ProfilePoint(1980, 0.98, 700.0), ProfilePoint(1600, 1.0, 690.0)]
+    write_profile(make_profile({CurveKey(0, kind): points for kind in (FORWARD, BACKWARD)}), tmp_path / "profile.csv")
+    ran = [(FORWARD, 0, 0.9), (BACKWARD, 0, 1.0), (FORWARD, 1, 1.0), (BACKWARD, 1, 1.0), (FORWARD, 2, 1.0)]
+    timed = [
+        TimedOperation(Operation(kind, number), at_s, at_s + one_s) for at_s, (kind, number, one_s) in enumerate(ran)
+    ]
+    trace = StageTrace(0, 0, 5.0, tuple(timed))
+    (tmp_path / "trace.json").write_text(json.dumps([trace.to_json()]))
+    told = {"blocking_power_w": [60.0], "gpus_per_stage": 1, "limited": [[0, "forward", 0, -1]]}
+    (tmp_path / "frontier.json").write_text(json.dumps(told))
+    (tmp_path / "summary.json").write_text("{}")
+    rested = read_run(tmp_path).problem.rested
+    assert [one.microbatch for one, multiple in rested.items() if multiple < 1.0] == [0]
+    assert {one.kind for one in rested} == {FORWARD}
