@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import nan
@@ -16,7 +16,7 @@ from perseus_ds.report.rundata import RunData
 from perseus_ds.report.typical import typical_energies_j
 from perseus_ds.simulator.truth import Truth, read_truth
 
-__all__ = ["Claims", "CurveErrors", "claims_of"]
+__all__ = ["Claims", "CurveErrors", "claims_of", "true_costs"]
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,35 @@ def claims_of(data: RunData) -> Claims | None:
         after_s / before_s - 1.0,
         after_s,
         after_j,
-        _curve_errors(data.profile, truths, _midst(data)) if data.profile else None,
+        _curve_errors(data.profile, true_costs(data, truths)) if data.profile else None,
         max(truth.host_ahead for truth in truths),
     )
+
+
+def true_costs(data: RunData, truths: Sequence[Truth]) -> dict[tuple[CurveKey, int], tuple[float, float]]:
+    """Return time in s and energy in J of each point of a run's profile whose instructions ran, by curve and clock.
+
+    Args:
+        data: A run that has a profile.
+        truths: Of all its virtual GPUs, in all its iterations.
+    """
+    midst = _midst(data)
+    sums, steady = (defaultdict[tuple[CurveKey, int], np.ndarray](lambda: np.zeros(3)) for _ in range(2))
+    for truth in truths:
+        warmth = truth.begins[midst].warmth if midst in truth.begins else 1.0
+        for place, one in truth.instructions.items():
+            sums[place] += one.instances * np.array([1.0, one.time_s, warmth * one.energy_j])
+        for place, one in truth.steady.items():
+            steady[place] += one.instances * np.array([1.0, one.time_s, one.energy_j])
+    costs = {}
+    for key, points in data.profile.curves.items() if data.profile else ():
+        for point in points:
+            place = (key, point.frequency_mhz)
+            mostly_held = point is points[0] and steady[place][0] > sums[place][0]
+            found = steady[place] if mostly_held or not sums[place][0] else sums[place]
+            if found[0]:
+                costs[place] = (float(found[1] / found[0]), float(found[2] / found[0]))
+    return costs
 
 
 def _typical(data: RunData, truths: Sequence[Truth], phase: str) -> tuple[float, float]:
@@ -136,29 +162,19 @@ def _midst(data: RunData) -> int:
     return (profiling or numbers)[len(profiling or numbers) // 2]
 
 
-def _curve_errors(profile: Profile, truths: Sequence[Truth], midst: int) -> CurveErrors | None:
-    """Compare every point of the profile with the true cost at its clock, as warm as in iteration ``midst``."""
-    sums, steady = (defaultdict[tuple[CurveKey, int], np.ndarray](lambda: np.zeros(3)) for _ in range(2))
-    for truth in truths:
-        warmth = truth.begins[midst].warmth if midst in truth.begins else 1.0
-        for place, one in truth.instructions.items():
-            sums[place] += one.instances * np.array([1.0, one.time_s, warmth * one.energy_j])
-        for place, one in truth.steady.items():
-            steady[place] += one.instances * np.array([1.0, one.time_s, one.energy_j])
-    errors = []
-    for key, points in profile.curves.items():
-        for point in points:
-            place = (key, point.frequency_mhz)
-            mostly_held = point is points[0] and steady[place][0] > sums[place][0]
-            found = steady[place] if mostly_held or not sums[place][0] else sums[place]
-            if found[0]:
-                _, time_s, energy_j = found / found[0]
-                errors.append((point.time_s / time_s - 1.0, point.energy_j / energy_j - 1.0))
+def _curve_errors(profile: Profile, costs: Mapping[tuple[CurveKey, int], tuple[float, float]]) -> CurveErrors | None:
+    """Compare the points of the profile with the true cost of the same instructions."""
+    measured = [point for points in profile.curves.values() for point in points]
+    errors = [
+        (point.time_s / cost[0] - 1.0, point.energy_j / cost[1] - 1.0)
+        for key, points in profile.curves.items()
+        for point in points
+        if (cost := costs.get((key, point.frequency_mhz)))
+    ]
     if not errors:
         return None
     time_rms, energy_rms = np.sqrt(np.mean(np.square(errors), axis=0)).tolist()
     time_worst, energy_worst = np.abs(errors).max(axis=0).tolist()
-    measured = [point for points in profile.curves.values() for point in points]
     time_told = fmean(point.time_ci_s / point.time_s for point in measured)
     energy_told = fmean(point.energy_ci_j / point.energy_j for point in measured)
     return CurveErrors(len(errors), time_rms, time_worst, energy_rms, energy_worst, time_told, energy_told)
