@@ -15,8 +15,8 @@ from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_pro
 
 __all__ = ["merge_profiles"]
 
-_UNCERTAIN = 0.03
-"""Half width of an energy's 95 % interval, as a share of it, from which the log says so."""
+_UNCERTAIN = 0.02
+"""Half width of an energy's 95 % interval, as a share of it, from which the log says so: two deviations of 1 %."""
 
 
 def merge_profiles(ranks: Iterable[tuple[int, Attribution]], source: str = "profile") -> tuple[Profile, float]:

@@ -246,7 +246,7 @@ def test_without_a_gpu_that_has_run_the_same_the_power_law_stays(measured, log_l
     assert profile.curves == lost.curves
 
 
-@pytest.mark.parametrize(("sd", "told"), [(0.1, "±20 %"), (0.02, "±4 %")])
+@pytest.mark.parametrize(("sd", "told"), [(0.1, "±20 %"), (0.02, "±4 %"), (0.012, "±2 %")])
 def test_energies_that_are_hardly_known_are_named(measured, log_lines, sd: float, told: str) -> None:
     _, attributions = measured
     merge_profiles((0, one) for one in attributions)
