@@ -17,18 +17,16 @@ from pathlib import Path
 import numpy as np
 
 from perseus_ds.frontier import Problem, solve
-from perseus_ds.frontier.baselines import max_frequencies
 from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan
-from perseus_ds.frontier.plan import instruction_points
+from perseus_ds.profiling.law import EXPONENT
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
 from perseus_ds.report.claims import true_costs
 from perseus_ds.report.rundata import RunData, read_run
 from perseus_ds.simulator.truth import read_truth
 
 SLOWER = (1.0, 1.03, 1.08)  # multiples of T_min
-EXPONENT = 1.5  # of the power law
 
 
 def main() -> None:
@@ -86,9 +84,7 @@ def changed(problem: Problem, energy_j: Callable[[CurveKey, ProfilePoint], float
 
 def at_highest_j(problem: Problem) -> float:
     """Return the energy of all instructions at their highest clocks, without that of waiting."""
-    times_s, effective_j = instruction_points(problem, max_frequencies(problem))
-    power_w = problem.stage_power_w[[one.stage for one in problem.dag.instructions]]
-    return float((effective_j + power_w * times_s).sum())
+    return sum(problem.curves[curve][0].energy_j for curve in problem.curve_of)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from perseus_ds.profiling.regression import CurveFit
 from perseus_ds.profiling.table import CurveKey
 
-__all__ = ["OTHER", "WAITING", "power_law"]
+__all__ = ["EXPONENT", "OTHER", "WAITING", "power_law"]
 
-_EXPONENT = 1.5
+EXPONENT = 1.5
+"""Power goes with this power of the clock."""
+
 WAITING = (0.25, 0.12)
 """Power while waiting as a share of the others at the highest clock, and the standard deviation of this share."""
 
@@ -39,7 +41,7 @@ def power_law(states: Sequence[tuple[CurveKey, int]], exposed_s: NDArray[np.floa
     """
     clocks_mhz = np.array([mhz for _, mhz in states], dtype=np.float64)
     shares = np.zeros(len(exposed_s))
-    shares[: len(states)] = (clocks_mhz / clocks_mhz.max()) ** _EXPONENT
+    shares[: len(states)] = (clocks_mhz / clocks_mhz.max()) ** EXPONENT
     waiting, other = len(states), len(states) + 2
     shares[[waiting, other]] = WAITING[0], OTHER[0]
     values = shares * energy_j / float(shares @ exposed_s)
