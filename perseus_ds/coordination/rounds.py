@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -129,12 +130,12 @@ class RoundResult:
         first = _PER_PIPELINE + (column - _PER_PIPELINE) * self._stages
         return self._rows[:, first : first + self._stages]
 
-    @property
+    @cached_property
     def iteration(self) -> int:
         """The iteration of the round."""
         return int(self.field("iteration").max())
 
-    @property
+    @cached_property
     def iteration_time_s(self) -> float:
         """The mean of all ranks' iteration times."""
         return float(self.field("iteration_time_s").mean())
@@ -144,7 +145,7 @@ class RoundResult:
         """Energy of one pipeline's iteration (mean over pipelines), of the iteration before."""
         return float(self.field("energy_j").mean())
 
-    @property
+    @cached_property
     def version(self) -> int:
         """The newest plan table on every rank."""
         return int(self.field("version").min())
@@ -155,7 +156,7 @@ class RoundResult:
         failed = int(self.field("failed").max())
         return failed - 1 if failed else None
 
-    @property
+    @cached_property
     def slowdowns(self) -> np.ndarray:
         """Array (pipelines, stages)."""
         return self.field("slowdown")
@@ -171,7 +172,7 @@ class RoundResult:
         ceilings = self.field("ceiling")
         return np.where(np.isfinite(ceilings), -ceilings, 0.0)
 
-    @property
+    @cached_property
     def orders(self) -> list[Order]:
         """The orders of this round, at most one per pipeline; orders on one subject end with the largest value."""
         rows = np.stack([self.field(name) for name in ("order", "order_subject", "order_value")], axis=1)

@@ -19,6 +19,9 @@ __all__ = ["ClockStatistics", "capped_clock_mhz", "held_clock_mhz"]
 
 _KEPT = 100  # latencies per clock
 _SAME_WITHIN = 0.05
+# Plain numbers: a flag's own operators take microseconds, and every sample asks.
+_POWER_CAP = int(Throttle.SOFTWARE_POWER_CAP)
+_HOLDS_DOWN = ~_POWER_CAP
 _TRUSTED = 4  # requests that the usual latency counts for which all ranks have told
 
 
@@ -164,14 +167,14 @@ def capped_clock_mhz(samples: Iterable[Sample]) -> int:
     Returns:
         MHz; 0 if no sample was at the power limit.
     """
-    capped = (one for one in samples if one.throttle_reasons & Throttle.SOFTWARE_POWER_CAP and one.sm_clock_mhz)
+    capped = (one for one in samples if one.throttle_reasons & _POWER_CAP and one.sm_clock_mhz)
     clocks_mhz = sorted(one.sm_clock_mhz for one in capped)
     return clocks_mhz[len(clocks_mhz) // 10] if clocks_mhz else 0
 
 
 def _is_held_down(sample: Sample) -> bool:
     """Whether anything holds the GPU down; at its power limit it is as it should be."""
-    return bool(sample.throttle_reasons & ~Throttle.SOFTWARE_POWER_CAP)
+    return bool(sample.throttle_reasons & _HOLDS_DOWN)
 
 
 def _spread(ordered: Sequence[float]) -> tuple[float | None, float | None]:

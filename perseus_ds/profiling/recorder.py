@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from perseus_ds.pipeline.clocks import IterationClocks
@@ -109,7 +110,7 @@ class RecordedIteration:
     requested_s: Mapping[int, float] = field(default_factory=dict)
     rest: Rest | None = None
 
-    @property
+    @cached_property
     def instructions(self) -> list[TimedOperation]:
         """The instructions in program order."""
         return [timed for timed in self.operations if timed.operation.kind.is_instruction]

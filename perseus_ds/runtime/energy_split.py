@@ -14,7 +14,7 @@ from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.events import Topology
 from perseus_ds.profiling.breakdown import RankEnergy, energy_by_kind, few_rows
 from perseus_ds.profiling.energy import Attribution
-from perseus_ds.profiling.spans import Span
+from perseus_ds.runtime.measurement import Work
 from perseus_ds.runtime.meter import RankMeter
 from perseus_ds.worker_process import Call
 
@@ -63,7 +63,7 @@ class EnergySplit:
         if self._every and iteration and iteration % self._every == 0 and phase in _PHASES:
             topology, measurements = meter.topology, meter.measurements
             # Copied now: the bus's thread may be late.
-            recent = *measurements.latest_spans(topology.stage), list(measurements.samples)
+            recent = measurements.latest_work(topology.stage), list(measurements.samples)
             known_before = found, meter.gpu.counter_period_s
             gathered = bus.gather(partial(self._split, topology, *recent, *known_before))
             told = bus.broadcast(lambda: _told(gathered.result() or [], topology.pipelines))
@@ -86,17 +86,16 @@ class EnergySplit:
     def _split(
         self,
         topology: Topology,
-        spans: list[Span],
-        iterations: int,
+        work: Work,
         samples: Samples,
         found: Attribution | None,
         usual_period_s: float,
     ) -> list[RankEnergy]:
         """Return this rank's rows; none where too little is known."""
-        if iterations < _LEAST:
+        if (iterations := len(work.iterations)) < _LEAST:
             return []
         try:
-            asked = spans, samples, iterations, self._latency_s, found, usual_period_s
+            asked = work.spans(), samples, iterations, self._latency_s, found, usual_period_s
             by_kind = self._call(energy_by_kind, *asked)
         except PerseusError:
             return []

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from operator import itemgetter
+from functools import cache
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from perseus_ds.profiling.table import CurveKey
 from perseus_ds.profiling.whole import WholeEnergies, whole_energies
 from perseus_ds.worker_process import Call
 
-__all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "curve_key", "median_trace"]
+__all__ = ["KEPT_ITERATIONS", "EnergyQuestion", "Measurements", "Work", "curve_key", "median_trace"]
 
 KEPT_ITERATIONS = 48
 """Iterations kept once nothing is profiled any more: a refreshed baseline, and those before and after it.
@@ -38,17 +39,36 @@ _TELLING = 4  # iterations that tell whether micro-batches differ
 _SPLIT = 16  # iterations whose energy is split up
 
 
+class Work(NamedTuple):
+    """The work of some iterations, copied: training may go on while it is taken apart, which takes a while.
+
+    Attributes:
+        iterations: In order of time, with evaluations.
+        requests: See ``Measurements``.
+        stage: Pipeline stage.
+    """
+
+    iterations: Sequence[RecordedIteration]
+    requests: Sequence[tuple[float, int]]
+    stage: int
+
+    def spans(self) -> list[Span]:
+        """Return the work in order of time, with evaluation marked."""
+        spans = [span for one in self.iterations for span in spans_of(one, self.stage)]
+        return with_requests(spans, self.requests)
+
+
 class EnergyQuestion(NamedTuple):
     """What the energies of some iterations follow from.
 
     Attributes:
-        spans: All work that is known, in order of time.
+        work: All that is known.
         samples: (monotonic seconds, joules) of the energy counter.
         bounds_s: Begin and end of each iteration that is known.
         readings: Of the SM clock, in order of time.
     """
 
-    spans: list[Span]
+    work: Work
     samples: list[tuple[float, float]]
     bounds_s: dict[int, tuple[float, float]]
     readings: list[Reading]
@@ -65,7 +85,7 @@ class EnergyQuestion(NamedTuple):
             usual_period_s: See there.
         """
         bounds_s = list(self.bounds_s.values())
-        asked = found, self.spans, self.samples, bounds_s, switch_latency_s, self.readings, usual_period_s
+        asked = found, self.work.spans(), self.samples, bounds_s, switch_latency_s, self.readings, usual_period_s
         energies: WholeEnergies = call(whole_energies, *asked)
         return dict(zip(self.bounds_s, energies.iterations_j, strict=True)), energies.excursions_sd_j
 
@@ -158,18 +178,18 @@ class Measurements:
             planned_mhz, begins_s = self._begins[number]
             if planned_mhz == clocks.planned_mhz and len(alike) < _EXPECTED_LIKE:
                 alike.append(begins_s)
-        return np.median(alike, axis=0).tolist() if alike else ()
+        return tuple(median(begins_s) for begins_s in zip(*alike, strict=True))
 
-    def spans(self, first: int, stage: int) -> list[Span]:
-        """Return the work of all iterations from ``first`` on, with evaluation marked, in order of time."""
+    def work(self, first: int, stage: int) -> Work:
+        """Return the work of all iterations from ``first`` on, and of evaluations."""
         training = [iteration for number, iteration in tuple(self._recorded.items()) if number >= first]
         begin_s = min((iteration.begin_s for iteration in training), default=0.0)
         between = [iteration for iteration in self._evaluations if iteration.begin_s >= begin_s]
         in_order = sorted([*training, *between], key=lambda iteration: iteration.begin_s)
-        return self._work(in_order, stage)
+        return Work(in_order, list(self.requests), stage)
 
-    def latest_spans(self, stage: int) -> tuple[list[Span], int]:
-        """Return the work of the latest iterations since the last evaluation, in order of time, and their number.
+    def latest_work(self, stage: int) -> Work:
+        """Return the work of the latest iterations since the last evaluation.
 
         Those that the energy counter has not come to yet are left out.
         """
@@ -177,15 +197,12 @@ class Measurements:
         until_s = self.samples[-1][0] if self.samples else -math.inf
         latest = [one for one in self._recorded.values() if since_s <= one.begin_s and one.end_s <= until_s]
         latest = sorted(latest, key=lambda one: one.begin_s)[-_SPLIT:]
-        return self._work(latest, stage), len(latest)
-
-    def _work(self, in_order: Sequence[RecordedIteration], stage: int) -> list[Span]:
-        return with_requests([span for one in in_order for span in spans_of(one, stage)], self.requests)
+        return Work(latest, list(self.requests), stage)
 
     def energy_question(self, iterations: Sequence[int], stage: int) -> EnergyQuestion:
         """Return what the energies of some iterations follow from. Earlier work tells what a counter still shows."""
         bounds_s = {number: self._bounds_s[number] for number in iterations if number in self._bounds_s}
-        return EnergyQuestion(self.spans(0, stage), list(self.samples), bounds_s, list(self.readings))
+        return EnergyQuestion(self.work(0, stage), list(self.samples), bounds_s, list(self.readings))
 
     def forget_before(self, iteration: int) -> None:
         """Drop old data: a training of weeks must not fill the memory."""
@@ -197,11 +214,12 @@ class Measurements:
         if self._bounds_s:
             oldest_s = min(begin_s for begin_s, _ in self._bounds_s.values()) - 1.0
             self._evaluations = [iteration for iteration in self._evaluations if iteration.begin_s >= oldest_s]
-            self.samples = [sample for sample in self.samples if sample[0] >= oldest_s]
-            self.readings = [reading for reading in self.readings if reading.time_s >= oldest_s]
+            del self.samples[: bisect_left(self.samples, oldest_s, key=itemgetter(0))]
+            del self.readings[: bisect_left(self.readings, oldest_s, key=attrgetter("time_s"))]
             self.requests = [request for request in self.requests if request[0] >= oldest_s]
 
 
+@cache
 def curve_key(stage: int, operation: Operation) -> CurveKey:
     """Return the curve of a stage's instruction."""
     return CurveKey.of(Instruction.of(stage, operation))

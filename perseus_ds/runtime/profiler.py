@@ -112,7 +112,7 @@ class Profiler:
         return searched if searched.verdict.explained else found
 
     def _attribute(self) -> Attribution:
-        spans = self._measurements.spans(self._first_iteration, self._topology.stage)
+        spans = self._measurements.work(self._first_iteration, self._topology.stage).spans()
         measured, latency_s = self._measurements, self._switch_latency_s
         question = spans, list(measured.samples), latency_s, None, list(measured.readings), self._guess
         found: Attribution = self._call(attribute, *question)

@@ -197,7 +197,7 @@ class _Job:
 def _plan(measurements: Measurements, baseline: Sequence[int], clocked: Clocked) -> Plan:
     """Return the plan that the measured times call for."""
     slowest_s = _slowest_s(clocked)
-    spans = measurements.spans(_WARMUP, stage=0)
+    spans = measurements.work(_WARMUP, stage=0).spans()
     changed = changes(spans, slowest_s)
     points, _ = instruction_times(settled_durations(segments(spans, changed)))
     top_mhz = clocked.clocks_mhz[0]

@@ -79,16 +79,28 @@ def test_an_evaluation_between_two_iterations_is_work_that_does_not_count():
     measurements.evaluated(recorded(50.0, FORWARD, training=False))
     measurements.evaluated(recorded(200.0, FORWARD, training=False))
 
-    spans = measurements.spans(first=1, stage=0)
+    spans = measurements.work(first=1, stage=0).spans()
 
     assert [(span.begin_s, span.excluded) for span in spans] == [(100.0, False), (200.0, True), (300.0, False)]
 
 
+def test_work_that_was_asked_about_stays_while_training_goes_on_and_forgets_it():
+    measurements = measured(at_clocks(0, 1.0, 1400, 1200), at_clocks(1, 1.0, 1400, 1200))
+    measurements.requests = [(0.9, 1400), (1.003, 1200)]
+    work = measurements.work(first=0, stage=0)
+    question = measurements.energy_question([0, 1], stage=0)
+    known = work.spans()
+    measurements.forget_before(2)
+    measurements.requests += [(30.0, 1410)]
+    assert work.spans() == question.work.spans() == known
+    assert len(known) == 4
+
+
 def test_a_clock_is_asked_for_when_the_driver_has_taken_the_request():
     measurements = measured(at_clocks(0, 1.0, 1400, 1200))
-    assert [span.asked_s for span in measurements.spans(0, stage=0)] == [-math.inf, -math.inf]
+    assert [span.asked_s for span in measurements.work(0, stage=0).spans()] == [-math.inf, -math.inf]
     measurements.requests = [(0.9, 1400), (1.003, 1200)]
-    assert [span.asked_s for span in measurements.spans(0, stage=0)] == [-math.inf, 1.003]
+    assert [span.asked_s for span in measurements.work(0, stage=0).spans()] == [-math.inf, 1.003]
 
 
 def at_clocks(number: int, slow: float, *clocks_mhz: int) -> RecordedIteration:
@@ -140,7 +152,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays():
     assert measurements.energy_j(2) == pytest.approx(10.0 * WATTS)
     assert measurements.samples[0][0] == pytest.approx(19.0)
     assert measurements.requests == [(21.0, 1410)]
-    assert [span.begin_s for span in measurements.spans(first=0, stage=0)] == [20.0, 25.0, 30.0]
+    assert [span.begin_s for span in measurements.work(first=0, stage=0).spans()] == [20.0, 25.0, 30.0]
     latest = measurements.latest()
     assert latest is not None
     assert latest.iteration == 3

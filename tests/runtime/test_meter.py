@@ -86,7 +86,7 @@ def test_an_iteration_that_an_exception_ends_is_not_among_what_ran():
     rank.runs(2, (FORWARD, 3.0))
     rank.meter.collect()
     assert rank.meter.measurements.latest().iteration == 2
-    assert [span.end_s - span.begin_s for span in rank.meter.measurements.spans(0, 0)] == [1.0, 3.0]
+    assert [span.end_s - span.begin_s for span in rank.meter.measurements.work(0, 0).spans()] == [1.0, 3.0]
 
 
 def test_clocks_are_asked_for_as_planned_and_switches_counted():
@@ -105,7 +105,7 @@ def test_the_plan_tells_when_instructions_begin_until_an_iteration_has_told():
         rank.runs(number, *work, clocks=clocks, planned_s=(0.0, 0.9))
         expected.append(rank.meter._recorder._pending[-1].token.expected_begins_s)
         rank.meter.collect()
-    assert expected == [(0.0, 0.9), [0.0, 1.0]]
+    assert expected == [(0.0, 0.9), (0.0, 1.0)]
 
 
 def test_a_rank_rests_in_its_first_wait_once_an_iteration_has_told_how_long_it_is():

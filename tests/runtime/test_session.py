@@ -73,7 +73,7 @@ def test_iterations_that_grow_while_they_are_profiled_are_swept_too_and_leave_no
         rank.runs(*one_f_one_b(microbatches))
     assert rank.executor.profiler.iterations == 6
     rank.meter.collect()
-    spans = rank.meter.measurements.spans(7, stage=0)
+    spans = rank.meter.measurements.work(7, stage=0).spans()
     assert {span.frequency_mhz for span in spans} == set(CLOCKS_MHZ)
     assert all(span.end_s == span.begin_s for span in spans if span.key is None), "a clock is asked for, no other work"
     phases = [event.phase for event in rank.events if isinstance(event, IterationBegan)]
