@@ -82,6 +82,8 @@ class ClockStatistics:
                 self.not_reached += 1
             else:
                 self._unseen = True
+                if self.times_switches and switch.missing_s:  # else only latencies shorter than a visit would count
+                    self._timed(switch.mhz, (switch.missing_s - switch.applied_s, math.inf))
         for sample in update.samples:
             self.samples += 1
             if sample.throttle_reasons:

@@ -18,7 +18,7 @@ MESSAGE_BYTES = 65536
 _REQUEST = struct.Struct("<idd")
 _PACE = struct.Struct("<d")
 _SAMPLE = struct.Struct("<cdddiq")
-_SWITCH = struct.Struct("<cdddiii?d")
+_SWITCH = struct.Struct("<cdddiii?dd")
 _TEXT = struct.Struct("<cI")
 
 
@@ -89,6 +89,8 @@ class Switch(NamedTuple):
         superseded: Older requests cancelled or replaced before they reached the driver.
         certain: Whether the clock that was read back is this request's: another for the same clock may have brought it.
         uncertainty_s: Half the time in which it may have come.
+        missing_s: Of a clock that a newer one overtook: until when it had not come, though no newer one was asked for;
+            0: not known.
     """
 
     requested_s: float
@@ -99,6 +101,7 @@ class Switch(NamedTuple):
     superseded: int
     certain: bool = True
     uncertainty_s: float = 0.0
+    missing_s: float = 0.0
 
 
 def decode_order(message: bytes) -> Request | Pace:

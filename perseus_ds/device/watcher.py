@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
@@ -29,6 +30,14 @@ class _Reading(NamedTuple):
 
     energy_j: float
     begin_s: float
+
+
+def _overtaken(switches: Sequence[Switch], until_s: float) -> list[Switch]:
+    """Return all switches but the last, with until when they had not come, if none had by ``until_s``."""
+    return [
+        one._replace(missing_s=missing_s) if (missing_s := min(until_s, newer.applied_s)) > one.applied_s else one
+        for one, newer in pairwise(switches)
+    ]
 
 
 class Watcher:
@@ -170,7 +179,10 @@ class Watcher:
                 return
             over = [self._expected.popleft() for _ in range(self._expected.index(seen))]
             self._expected.popleft()
-        for one in (*over, told):
+        # The last look showed what was there before all of them. It may have been old.
+        shows_none = seen is not told and shown_mhz not in (0, *(one.mhz for one in over))
+        until_s = looked_s - self._calibration.readings_period_s if shows_none else 0.0
+        for one in (*_overtaken((*over, seen), until_s), told):
             self._send_queue.put(one)
 
     def _is_certain(self, seen: Switch, now_s: float, expected: Sequence[Switch]) -> bool:

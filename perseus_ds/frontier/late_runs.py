@@ -38,7 +38,8 @@ class Blame(NamedTuple):
 class _Runs(NamedTuple):
     """All draws of an iteration side by side. What clocks that come late leave to the instructions after theirs.
 
-    Iterations repeat: what comes late in one may still be missing at the begin of the next.
+    Iterations repeat: what comes late in one may still be missing at the begin of the next, and clocks are asked for by
+    when instructions usually begin. So each draw is run twice where latencies are known.
 
     Attributes:
         late_s: How late the clock of each instruction comes, beyond its latency; negative: early. Shape
@@ -50,6 +51,11 @@ class _Runs(NamedTuple):
         asked_s: When the latest request so far was due; below 0 where none can be yet, like ``until_s``.
         busy_s: Duration of the instruction at hand, shape (samples,).
         spent_j: Effective energy of all instructions so far, shape (samples,).
+        stalls: How many requests come upon each instruction, shape (instructions,).
+        starts_s: When each begins, like ``until_s``.
+        begins_s: When each usually begins: means over the draws, shape (instructions,).
+        before_s: The same of the run before; below 0 where there was none.
+        stops_s: The same for their ends.
     """
 
     late_s: FloatArray
@@ -59,6 +65,11 @@ class _Runs(NamedTuple):
     asked_s: FloatArray
     busy_s: FloatArray
     spent_j: FloatArray
+    stalls: FloatArray
+    starts_s: FloatArray
+    begins_s: FloatArray
+    before_s: FloatArray
+    stops_s: FloatArray
 
 
 @njit(cache=True, nogil=True)
@@ -89,9 +100,17 @@ def run_late(nodes, clock, draws, blame):
         np.full((count, samples), -1.0),
         np.zeros(samples),
         np.zeros(samples),
+        (clock != clock[nodes.after]).astype(np.float64),
+        np.zeros((count, samples)),
+        np.zeros(count),
+        np.full(count, -1.0),
+        np.zeros(count),
     )
     _run_all(nodes, clock, draws.size, runs, blame)
-    if _carry_over(runs):
+    runs.before_s[:] = runs.begins_s
+    moved = nodes.stall_s > 0.0 and _move_stalls(nodes, clock, runs)
+    if nodes.latency_s.any() or _is_missing(runs) or moved:
+        _begin_again(runs)
         _run_all(nodes, clock, draws.size, runs, blame)
     time_s, deviation_s = _blame(nodes, clock, draws.size, runs, blame)
     return time_s - nodes.doubled_s, runs.spent_j.mean(), deviation_s
@@ -111,21 +130,74 @@ def _run_all(nodes, clock, size, runs, blame):
         if node >= count:
             ends_s += nodes.constant_s[node - count]
             continue
+        runs.starts_s[node] = ends_s
+        runs.begins_s[node] = ends_s.mean()
         blame.ahead_s[node], blame.held[node] = _run_one(nodes, clock, size[node], runs, node)
         ends_s += runs.busy_s
+        runs.stops_s[node] = ends_s.mean()
 
 
 @njit(cache=True, nogil=True)
-def _carry_over(runs):
-    """Begin the next iteration with the clocks that come after the end of this one; return whether any does."""
+def _move_stalls(nodes, clock, runs):
+    """Let a GPU stand still where a request comes, not where its clock does; return whether that is elsewhere.
+
+    A request that comes in a wait costs nothing.
+    """
+    moved = False
+    asked_s = np.zeros(clock.size)
+    for node in nodes.order:
+        if node >= clock.size:
+            continue
+        before, own = nodes.before[node], clock[node]
+        if runs.begins_s[before] >= runs.begins_s[node]:
+            continue  # the stage's first one is asked for as its last one ends
+        asked_s[node] = asked_s[before]
+        if own == clock[before] or nodes.latency_s[own] <= 0.0:
+            continue
+        asked_s[node] = max(asked_s[before], runs.begins_s[node] - nodes.latency_s[own])
+        at_hand = _at_hand(nodes, runs, before, asked_s[node])
+        works = at_hand >= 0 and asked_s[node] < runs.stops_s[at_hand]
+        if at_hand != before or not works:
+            moved = True
+            runs.stalls[before] -= 1.0
+            runs.stalls[at_hand] += 1.0 if works else 0.0
+    return moved
+
+
+@njit(cache=True, nogil=True)
+def _is_missing(runs):
+    """Return whether any clock comes after the end of its iteration."""
+    missing = False
+    for sample in range(runs.busy_s.size):
+        missing |= runs.until_s[:, sample].max() > runs.ends_s[:, sample].max()
+    return missing
+
+
+@njit(cache=True, nogil=True)
+def _begin_again(runs):
+    """Begin the next iteration, with the clocks that come after the end of this one."""
     for sample in range(runs.busy_s.size):
         runs.until_s[:, sample] -= runs.ends_s[:, sample].max()
-    if runs.until_s.max() <= 0.0:
-        return False
     runs.ends_s[:] = 0.0
     runs.asked_s[:] = -1.0
     runs.spent_j[:] = 0.0
-    return True
+
+
+@njit(cache=True, nogil=True)
+def _at_hand(nodes, runs, last, due_s):
+    """Return the latest of a stage's instructions up to ``last`` that usually has begun at a time; -1: none has."""
+    while runs.begins_s[last] > due_s:
+        before = nodes.before[last]
+        if runs.before_s[before] >= runs.before_s[last]:
+            return -1  # it is the stage's last one
+        last = before
+    return last
+
+
+@njit(cache=True, nogil=True)
+def _shift_s(runs, at_hand, sample):
+    """Return how much later than usual everything is, as far as the instruction at hand tells."""
+    return runs.starts_s[at_hand, sample] - runs.begins_s[at_hand] if at_hand >= 0 else 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -138,7 +210,13 @@ def _run_one(nodes, clock, sizes, runs, node):
     late_s, times, energies = runs.late_s, nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
     before, after, own, new = nodes.before[node], nodes.after[node], clock[node], clock[nodes.after[node]]
     # Standing still costs what waiting does: no effective energy.
-    stall_s, samples, ahead_s, held = (nodes.stall_s if own != new else 0.0), sizes.size, 0.0, 0.0
+    stall_s, samples, ahead_s, held = nodes.stall_s * runs.stalls[node], sizes.size, 0.0, 0.0
+    usually_s, latency_s, new_latency_s = runs.begins_s[node], nodes.latency_s[own], nodes.latency_s[new]
+    after_s = usually_s + runs.before_s[after] - runs.before_s[node]
+    expects = runs.before_s[node] >= 0.0
+    expects_own, expects_new = expects and latency_s > 0.0, expects and new_latency_s > 0.0 and after_s > usually_s
+    known_own = _at_hand(nodes, runs, node, usually_s - latency_s)
+    known_new = _at_hand(nodes, runs, node, after_s - new_latency_s)
     for sample in range(samples):
         start_s, old = runs.ends_s[node, sample], clock[before]
         asked_s, wrong_s = runs.asked_s[before, sample], max(0.0, late_s[node, sample])
@@ -146,8 +224,9 @@ def _run_one(nodes, clock, sizes, runs, node):
         if asked_s < 0.0:
             asked_s = 0.0  # the iteration's first clock is asked for as the one before ends
         elif own != old:
-            asked_s = max(asked_s, start_s - nodes.latency_s[own])
-            wrong_s = max(0.0, asked_s + nodes.latency_s[own] + late_s[node, sample] - start_s)
+            will_s = usually_s + _shift_s(runs, known_own, sample) if expects_own else start_s
+            asked_s = min(start_s, max(asked_s, will_s - latency_s))
+            wrong_s = max(0.0, asked_s + latency_s + late_s[node, sample] - start_s)
         runs.asked_s[node, sample] = asked_s
         wait_s = runs.until_s[before, sample] - start_s
         if wait_s > 0.0:
@@ -157,7 +236,12 @@ def _run_one(nodes, clock, sizes, runs, node):
         has_come = at_old < 1.0 or own == old
         runs.until_s[node, sample], runs.clock[node, sample] = 0.0 if has_come else start_s + wrong_s, old
         held += at_old if own != old else 0.0
-        at_new = min(1.0 - at_old, max(0.0, -late_s[after, sample]) / (sizes[sample] * times[own]))
+        early_s = -late_s[after, sample]
+        if expects_new and own != new:
+            will_s = after_s + _shift_s(runs, known_new, sample)
+            comes_s = max(asked_s + new_latency_s, will_s) + late_s[after, sample]
+            early_s = start_s + sizes[sample] * (at_old * times[old] + (1.0 - at_old) * times[own]) - comes_s
+        at_new = min(1.0 - at_old, max(0.0, early_s) / (sizes[sample] * times[own]))
         at_own = 1.0 - at_old - at_new
         run_s = at_old * times[old] + at_own * times[own] + at_new * times[new]
         runs.busy_s[sample] = sizes[sample] * run_s + stall_s

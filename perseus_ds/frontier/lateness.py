@@ -4,8 +4,8 @@ Every clock is asked for ahead by its latency, so that it is there when its inst
 order, and none precedes the iteration: a clock that takes long comes late after one that takes little. What is left is
 jitter: the clock comes at the begin plus a normal deviation. Some clocks come far later: latencies have a tail. Late:
 the instruction begins at the clock before; clocks asked for meanwhile come no sooner. Early: the instruction before
-ends at the new clock. It also stands still for a moment: a request may cost that. Expected time and energy are means
-over drawn deviations, the same draws for every plan.
+ends at the new clock. A request may let the GPU stand still for a moment where it comes. Expected time and energy are
+means over drawn deviations, the same draws for every plan.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Asks for each instruction's clock ahead, so that it is there when the device begins the instruction.
 
 A clock arrives one switch latency after its request. The begins of earlier iterations with the same clocks tell when
-the next instructions begin, waits included; before there are any, the plan tells. At each begin, requests go to the
-clock keeper for everything that it has to ask for before the next begin; the keeper asks at the right moment. Where
-nothing is known of the begins, a clock is asked for as soon as the device has ended the instruction before.
+the next instructions begin, waits included; before there are any, the plan tells. At each begin, also the iteration's,
+requests go to the clock keeper for everything that it has to ask for before the next begin; the keeper asks at the
+right moment. Where nothing is known of the begins, a clock is asked for as soon as the device has ended the
+instruction before.
 
 The host may be many instructions ahead. Every call therefore carries the token of the iteration that the device, not
 the host, has reached. An iteration's clocks hold from its first instruction to its last, wherever the host is.
@@ -46,20 +47,26 @@ class FrequencyController:
         self._due_s: dict[int, float] = {}
 
     def begin(self, token: IterationToken, at_s: float) -> None:
-        """The device has reached the begin of an iteration; an evaluation keeps one clock."""
+        """The device has reached the begin of an iteration; an evaluation keeps one clock.
+
+        Clocks may have to be asked for in the wait before the first instruction.
+        """
         self._due_s = {}
-        until_s = at_s + token.rests_until_s
-        if token.rests_until_s and until_s > self._now_s() + _APART_S:
+        until_s, now_s = at_s + token.rests_until_s, self._now_s()
+        if token.rests_until_s and until_s > now_s + _APART_S:
             self._rest(token, until_s)
         else:
             self._ask_now(token, 0)
+            until_s = now_s
+        if token.expects(0):
+            self._ask_ahead(token, -1, at_s, until_s)
 
     def instruction_began(self, token: IterationToken, index: int, at_s: float) -> None:
         """Ask for the clocks of the instructions to come, as far as it has to be done before the next one begins."""
         if index in self._due_s and self._due_s[index] > self._now_s():  # it begins earlier than expected
             self._ask_now(token, index)
         if token.expects(index + 1):
-            self._ask_ahead(token, index, at_s - token.expected_begins_s[index])
+            self._ask_ahead(token, index, at_s - token.expected_begins_s[index], self._now_s())
 
     def instruction_ended(self, token: IterationToken, index: int, _at_s: float) -> None:
         """Ask for the next clock, which has not been asked for ahead.
@@ -85,10 +92,17 @@ class FrequencyController:
             token.requested_s[index] = now_s
         self._set_mhz(mhz, 0.0)
 
-    def _ask_ahead(self, token: IterationToken, index: int, shift_s: float) -> None:
-        """Request the clocks after an instruction that begins ``shift_s`` after its expected begin."""
+    def _ask_ahead(self, token: IterationToken, index: int, shift_s: float, after_s: float) -> None:
+        """Request the clocks after an instruction that begins ``shift_s`` after its expected begin.
+
+        Args:
+            token: Of the iteration.
+            index: The instruction; -1: the iteration's begin.
+            shift_s: What to add to expected begins.
+            after_s: No request is due before.
+        """
         clocks, begins_s, now_s = token.clocks, token.expected_begins_s, self._now_s()
-        next_s, after_s = shift_s + begins_s[index + 1], now_s
+        next_s = shift_s + begins_s[index + 1]
         changes = clocks.changes
         for change in changes[bisect_right(changes, index) :]:
             mhz = clocks.requested(change)

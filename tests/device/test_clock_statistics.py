@@ -95,6 +95,13 @@ def test_a_clock_that_may_have_waited_for_one_asked_for_before_tells_no_least_la
     assert most_s == pytest.approx((0.01, 0.3, 0.01))
 
 
+def test_a_clock_that_a_newer_one_overtook_took_longer_than_it_was_missed():
+    statistics = ClockStatistics()
+    overtaken = Switch(0.0, 1.0, math.nan, 900, 0, 0, missing_s=1.1)
+    statistics.add(KeeperUpdate((), (overtaken, Switch(0.0, 1.1, math.nan, 1200, 0, 0)), ()))
+    assert list(statistics.unheld_s[900]) == [(pytest.approx(0.1), math.inf)]
+
+
 def test_a_clock_that_another_request_may_have_brought_counts_as_reached_and_tells_no_latency():
     statistics = ClockStatistics()
     statistics.add(KeeperUpdate((), (Switch(0.0, 1.0, 1.3, 900, 900, 0, certain=False),), ()))

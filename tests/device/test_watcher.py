@@ -231,6 +231,35 @@ def test_a_clock_that_went_between_two_looks_was_not_seen(gpu):
     assert (seen.mhz, seen.actual_mhz) == (1200, 1200)
 
 
+def test_a_clock_that_a_newer_one_overtook_tells_until_when_it_had_not_come(gpu):
+    """Without, only latencies that end before the next request would be known: the long ones were missing."""
+    gpu.actual_mhz = 600
+    gpu.watcher.expect(Switch(1.0, gpu.now_s, math.nan, 600, 0, 0))
+    gpu.look(1)
+    for since_s, mhz in ((0.0, 900), (0.05, 1200)):
+        gpu.watcher.expect(Switch(1.0, 100.02 + since_s, math.nan, mhz, 0, 0))
+
+    def comes(number):
+        gpu.actual_mhz = 1200 if number >= 20 else 600
+
+    late, seen = gpu.look(25, comes)
+    assert (late.mhz, late.actual_mhz, late.missing_s) == (900, 0, pytest.approx(100.07))
+    assert (seen.mhz, seen.missing_s) == (1200, 0.0)
+
+
+def test_a_clock_that_may_have_come_and_gone_tells_nothing(gpu):
+    gpu.actual_mhz = 600
+    gpu.watcher.expect(Switch(1.0, gpu.now_s, math.nan, 600, 0, 0))
+    gpu.look(1)
+    for number, mhz in enumerate((900, 600, 1200)):
+        gpu.watcher.expect(Switch(1.0, 100.02 + 0.01 * number, math.nan, mhz, 0, 0))
+
+    def comes(number):
+        gpu.actual_mhz = 1200 if number >= 20 else 600
+
+    assert [(one.mhz, one.missing_s) for one in gpu.look(25, comes)] == [(900, 0.0), (600, 0.0), (1200, 0.0)]
+
+
 def test_a_clock_that_was_there_already_tells_no_latency(gpu):
     gpu.actual_mhz = 900
     gpu.watcher.expect(Switch(1.0, 100.0, math.nan, 900, 0, 0))

@@ -232,6 +232,20 @@ def test_where_a_latency_is_longer_than_an_instruction_several_requests_are_unde
     assert min(last[3:]) > 0.999
 
 
+@pytest.mark.parametrize("rest_mhz", [0, 800])
+def test_clocks_that_take_long_are_asked_for_in_the_wait_before_the_first_instruction(rest_mhz):
+    """As stages wait that come late in the pipeline: asked for as the first one begins, they would be 30 ms late."""
+    gpu, clocks = Gpu(0.05), IterationClocks(1400, (1400, 1100, 1300, 1200), rest_mhz=rest_mhz)
+    token = IterationToken(clocks, 3, (0.5, 0.52, 0.54, 0.56), rests_until_s=0.3 if rest_mhz else 0.0)
+    gpu.controller.begin(token, 0.0)
+    gpu.run(0.5)
+    for index, mhz in enumerate(clocks.planned_mhz):
+        gpu.controller.instruction_began(token, index, gpu.now_s)
+        spent_s = gpu.run(work=mhz * 0.02)
+        assert spent_s[mhz] > 0.99 * sum(spent_s.values())
+    assert sorted(token.requested_s.values()) == list(token.requested_s.values())
+
+
 def test_the_clock_is_there_when_a_wait_ends_and_not_before():
     gpu = Gpu(0.01)
     waits_s = (0.0, 0.05, 0.0, 0.03, 0.0, 0.0, 0.0, 0.2)
