@@ -62,8 +62,8 @@ class IterationToken:
     Attributes:
         clocks: Planned clocks of its instructions.
         iteration: Its number among the training iterations; None: an evaluation or forward-only pass.
-        expected_begins_s: Begin of each instruction as in earlier iterations with the same clocks, counted from any
-            time; empty without such iterations.
+        expected_begins_s: Begin of each instruction as in earlier iterations with the same clocks, counted from the
+            iteration's; empty without such iterations.
         rests_until_s: When to ask for the first clock after a rest, counted from the iteration's begin; 0: no rest.
         requested_s: Time of each instruction's clock request on ``time.monotonic()``, by index; none for an unchanged
             clock.

@@ -58,7 +58,7 @@ class FrequencyController:
         else:
             self._ask_now(token, 0)
             until_s = now_s
-        if token.expects(0):
+        if token.expects(0) and not token.clocks.asks_early:
             self._ask_ahead(token, -1, at_s, until_s)
 
     def instruction_began(self, token: IterationToken, index: int, at_s: float) -> None:

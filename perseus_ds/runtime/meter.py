@@ -78,8 +78,8 @@ class RankMeter:
             number: Counted from 0.
             begin_s: On ``time.monotonic()``.
             clocks: Planned clocks.
-            planned_begins_s: Tells when its instructions begin, from any time on; asked where no iteration has had
-                these clocks yet.
+            planned_begins_s: Tells when its instructions begin, counted from its own begin; asked where no iteration
+                has had these clocks yet.
         """
         self._training = (number, begin_s)
         known_s = self.measurements.expected_begins_s(clocks)
