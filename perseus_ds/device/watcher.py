@@ -62,6 +62,7 @@ class Watcher:
         self._expected: deque[Switch] = deque()
         self._expected_lock = threading.Lock()
         self._shown_mhz = 0
+        self._seen_mhz = 0  # of the last switch that was seen
         self._quickest_s: dict[int, float] = {}  # by clock: no request has brought it sooner
         self._last: _Reading | None = None
         self._rhythm = CounterRhythm()
@@ -179,9 +180,11 @@ class Watcher:
                 return
             over = [self._expected.popleft() for _ in range(self._expected.index(seen))]
             self._expected.popleft()
-        # The last look showed what was there before all of them. It may have been old.
-        shows_none = seen is not told and shown_mhz not in (0, *(one.mhz for one in over))
+        # The last look, which may have been old, showed the clock before all of them. One held lower may have come.
+        unheld = bool(shown_mhz) and is_reached(self._gpu, shown_mhz, self._seen_mhz)
+        shows_none = seen is not told and unheld and self._seen_mhz not in [one.mhz for one in over]
         until_s = looked_s - self._calibration.readings_period_s if shows_none else 0.0
+        self._seen_mhz = seen.mhz if seen is not told else 0
         for one in (*_overtaken((*over, seen), until_s), told):
             self._send_queue.put(one)
 

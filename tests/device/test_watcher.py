@@ -247,17 +247,18 @@ def test_a_clock_that_a_newer_one_overtook_tells_until_when_it_had_not_come(gpu)
     assert (seen.mhz, seen.missing_s) == (1200, 0.0)
 
 
-def test_a_clock_that_may_have_come_and_gone_tells_nothing(gpu):
+@pytest.mark.parametrize(("asked_mhz", "shown_mhz"), [((900, 600, 1200), 600), ((1410, 1200), 1050)])
+def test_a_clock_that_may_have_come_and_gone_or_that_a_limit_holds_lower_tells_nothing(gpu, asked_mhz, shown_mhz):
     gpu.actual_mhz = 600
     gpu.watcher.expect(Switch(1.0, gpu.now_s, math.nan, 600, 0, 0))
     gpu.look(1)
-    for number, mhz in enumerate((900, 600, 1200)):
+    for number, mhz in enumerate(asked_mhz):
         gpu.watcher.expect(Switch(1.0, 100.02 + 0.01 * number, math.nan, mhz, 0, 0))
 
     def comes(number):
-        gpu.actual_mhz = 1200 if number >= 20 else 600
+        gpu.actual_mhz = 1200 if number >= 20 else shown_mhz
 
-    assert [(one.mhz, one.missing_s) for one in gpu.look(25, comes)] == [(900, 0.0), (600, 0.0), (1200, 0.0)]
+    assert [(one.mhz, one.missing_s) for one in gpu.look(25, comes)] == [(mhz, 0.0) for mhz in asked_mhz]
 
 
 def test_a_clock_that_was_there_already_tells_no_latency(gpu):
