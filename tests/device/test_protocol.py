@@ -10,7 +10,8 @@ from perseus_ds.device.protocol import Pace, Request, Sample, Switch, decode, de
 numbers = st.floats(allow_nan=False)
 clocks = st.integers(0, 3000)
 samples = st.builds(Sample, numbers, numbers, numbers, clocks, st.integers(0, 2**40))
-switches = st.builds(Switch, numbers, numbers, numbers, clocks, clocks, st.integers(0, 1000), st.booleans(), numbers)
+counts = st.integers(0, 1000)
+switches = st.builds(Switch, numbers, numbers, numbers, clocks, clocks, counts, st.booleans(), numbers, numbers)
 texts = st.dictionaries(st.text(), st.text() | st.integers() | st.lists(numbers))
 
 
