@@ -92,6 +92,7 @@ def run_late(nodes, clock, draws, blame):
         Mean iteration time in seconds, mean effective energy in joules, and the times' standard deviation.
     """
     count, samples = draws.size.shape
+    ahead = nodes.latency_s.any()
     runs = _Runs(
         draws.tail_s + nodes.spread[clock].reshape(-1, 1) * draws.jitter_s,
         np.zeros((nodes.order.size, samples)),
@@ -101,15 +102,16 @@ def run_late(nodes, clock, draws, blame):
         np.zeros(samples),
         np.zeros(samples),
         (clock != clock[nodes.after]).astype(np.float64),
-        np.zeros((count, samples)),
+        np.zeros((count if ahead else 0, samples)),
         np.zeros(count),
         np.full(count, -1.0),
         np.zeros(count),
     )
     _run_all(nodes, clock, draws.size, runs, blame)
-    runs.before_s[:] = runs.begins_s
-    moved = nodes.stall_s > 0.0 and _move_stalls(nodes, clock, runs)
-    if nodes.latency_s.any() or _is_missing(runs) or moved:
+    if ahead:
+        runs.before_s[:] = runs.begins_s
+        _move_stalls(nodes, clock, runs)
+    if ahead or _is_missing(runs):
         _begin_again(runs)
         _run_all(nodes, clock, draws.size, runs, blame)
     time_s, deviation_s = _blame(nodes, clock, draws.size, runs, blame)
@@ -121,6 +123,7 @@ def _run_all(nodes, clock, size, runs, blame):
     """Run all nodes in every draw."""
     count, samples = size.shape
     indptr, members = nodes.predecessors
+    ahead = nodes.latency_s.any()
     for node in nodes.order:
         ends_s = runs.ends_s[node]
         for edge in range(indptr[node], indptr[node + 1]):
@@ -130,20 +133,18 @@ def _run_all(nodes, clock, size, runs, blame):
         if node >= count:
             ends_s += nodes.constant_s[node - count]
             continue
-        runs.starts_s[node] = ends_s
-        runs.begins_s[node] = ends_s.mean()
+        if ahead:
+            runs.starts_s[node] = ends_s
+            runs.begins_s[node] = ends_s.mean()
         blame.ahead_s[node], blame.held[node] = _run_one(nodes, clock, size[node], runs, node)
         ends_s += runs.busy_s
-        runs.stops_s[node] = ends_s.mean()
+        if ahead:
+            runs.stops_s[node] = ends_s.mean()
 
 
 @njit(cache=True, nogil=True)
 def _move_stalls(nodes, clock, runs):
-    """Let a GPU stand still where a request comes, not where its clock does; return whether that is elsewhere.
-
-    A request that comes in a wait costs nothing.
-    """
-    moved = False
+    """Let a GPU stand still where a request comes, not where its clock does; in a wait that costs nothing."""
     asked_s = np.zeros(clock.size)
     for node in nodes.order:
         if node >= clock.size:
@@ -157,11 +158,8 @@ def _move_stalls(nodes, clock, runs):
         asked_s[node] = max(asked_s[before], runs.begins_s[node] - nodes.latency_s[own])
         at_hand = _at_hand(nodes, runs, before, asked_s[node])
         works = at_hand >= 0 and asked_s[node] < runs.stops_s[at_hand]
-        if at_hand != before or not works:
-            moved = True
-            runs.stalls[before] -= 1.0
-            runs.stalls[at_hand] += 1.0 if works else 0.0
-    return moved
+        runs.stalls[before] -= 1.0
+        runs.stalls[at_hand] += 1.0 if works else 0.0
 
 
 @njit(cache=True, nogil=True)
@@ -214,9 +212,10 @@ def _run_one(nodes, clock, sizes, runs, node):
     usually_s, latency_s, new_latency_s = runs.begins_s[node], nodes.latency_s[own], nodes.latency_s[new]
     after_s = usually_s + runs.before_s[after] - runs.before_s[node]
     expects = runs.before_s[node] >= 0.0
-    expects_own, expects_new = expects and latency_s > 0.0, expects and new_latency_s > 0.0 and after_s > usually_s
-    known_own = _at_hand(nodes, runs, node, usually_s - latency_s)
-    known_new = _at_hand(nodes, runs, node, after_s - new_latency_s)
+    expects_own = expects and latency_s > 0.0
+    expects_new = expects and own != new and new_latency_s > 0.0 and after_s > usually_s
+    known_own = _at_hand(nodes, runs, node, usually_s - latency_s) if expects_own else -1
+    known_new = _at_hand(nodes, runs, node, after_s - new_latency_s) if expects_new else -1
     for sample in range(samples):
         start_s, old = runs.ends_s[node, sample], clock[before]
         asked_s, wrong_s = runs.asked_s[before, sample], max(0.0, late_s[node, sample])
@@ -224,8 +223,10 @@ def _run_one(nodes, clock, sizes, runs, node):
         if asked_s < 0.0:
             asked_s = 0.0  # the iteration's first clock is asked for as the one before ends
         elif own != old:
-            will_s = usually_s + _shift_s(runs, known_own, sample) if expects_own else start_s
-            asked_s = min(start_s, max(asked_s, will_s - latency_s))
+            due_s = start_s - latency_s
+            if expects_own:
+                due_s = min(start_s, usually_s + _shift_s(runs, known_own, sample) - latency_s)
+            asked_s = max(asked_s, due_s)
             wrong_s = max(0.0, asked_s + latency_s + late_s[node, sample] - start_s)
         runs.asked_s[node, sample] = asked_s
         wait_s = runs.until_s[before, sample] - start_s
@@ -237,7 +238,7 @@ def _run_one(nodes, clock, sizes, runs, node):
         runs.until_s[node, sample], runs.clock[node, sample] = 0.0 if has_come else start_s + wrong_s, old
         held += at_old if own != old else 0.0
         early_s = -late_s[after, sample]
-        if expects_new and own != new:
+        if expects_new:
             will_s = after_s + _shift_s(runs, known_new, sample)
             comes_s = max(asked_s + new_latency_s, will_s) + late_s[after, sample]
             early_s = start_s + sizes[sample] * (at_old * times[old] + (1.0 - at_old) * times[own]) - comes_s
