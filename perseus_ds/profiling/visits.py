@@ -6,8 +6,8 @@ at the clock before. Its instances agree with each other and are wrong by tens o
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median_low
 from typing import NamedTuple
 
@@ -20,7 +20,9 @@ __all__ = ["Settled", "at_their_clocks", "by_curve", "undisturbed_s"]
 _OFF = 0.03
 """Distance from the curve, as a share of the time, from which on a visit is doubted."""
 _LONG = 8
-"""Instances of a visit that no clock is late for."""
+"""Instances of a curve in one visit that no clock is late for."""
+_WHOLE = 24
+"""Instances of all curves in one visit that no clock is late for: an iteration at one clock."""
 _LEAST_CLOCKS = 6
 _TERMS = 4  # of 1 / clock
 _NOISE = 0.01
@@ -47,12 +49,16 @@ def at_their_clocks(instances: Iterable[Settled]) -> list[Settled]:
     """Return the instances without those of late clocks.
 
     A short visit that is far from the smooth curve is left out, unless another visit of its clock says the same: that
-    is a step of the curve.
+    is a step of the curve. A late host makes whole iterations differ, too: they stay, or a curve might lack its
+    highest clock.
 
     Args:
-        instances: Of any number of curves.
+        instances: Of all curves of a GPU.
     """
-    return [one for each in by_curve(instances).values() for one in _of_one_curve(each)]
+    instances = list(instances)
+    lasting = Counter(one.visit for one in instances)
+    whole = {visit for visit, count in lasting.items() if count >= _WHOLE}
+    return [one for each in by_curve(instances).values() for one in _of_one_curve(each, whole)]
 
 
 def by_curve(instances: Iterable[Settled]) -> dict[CurveKey, list[Settled]]:
@@ -73,7 +79,8 @@ def undisturbed_s(seconds: Sequence[float]) -> float:
     return usual_s if usual_s <= _DELAYED * least_s else least_s
 
 
-def _of_one_curve(instances: Sequence[Settled]) -> list[Settled]:
+def _of_one_curve(instances: Sequence[Settled], whole: Collection[int]) -> list[Settled]:
+    """Return the believed instances; those of ``whole`` visits all are."""
     visits: dict[tuple[int, int], list[float]] = defaultdict(list)
     for one in instances:
         visits[one.mhz, one.visit].append(one.seconds)
@@ -84,7 +91,7 @@ def _of_one_curve(instances: Sequence[Settled]) -> list[Settled]:
     doubted = {
         place
         for place, time_s in measured_s.items()
-        if abs(time_s / smooth_s[place] - 1.0) > _OFF and len(visits[place]) < _LONG
+        if abs(time_s / smooth_s[place] - 1.0) > _OFF and len(visits[place]) < _LONG and place[1] not in whole
     }
     steps = {mhz for mhz, _ in visits if _agree([time_s for (at, _), time_s in measured_s.items() if at == mhz])}
     return [one for one in instances if (one.mhz, one.visit) not in doubted or one.mhz in steps]

@@ -149,7 +149,7 @@ def main() -> None:
     data = [micro_batches(replica) for _ in chunks]
     losses = []
     for step in range(args.steps):
-        deadline_s = time.monotonic() + 3.0
+        deadline_s = time.monotonic() + 9.0
         while args.awaited and step >= 20 and not args.awaited.exists() and time.monotonic() < deadline_s:
             time.sleep(0.1)
         for chunk in chunks:

@@ -90,6 +90,15 @@ def test_a_clock_comes_within_a_long_visit() -> None:
     assert left_out(others + late(1410, 1300, visit=-1, count=7)) == {1410}
 
 
+def test_no_clock_is_late_for_an_iteration() -> None:
+    lower = visits(*(mhz for mhz in CLOCKS_MHZ if mhz != 1410))
+    slow_host = [Settled(FORWARD, 1410, 1.7 * true_s(1410), -1)] * 2
+    iteration = [Settled(BACKWARD, 1410, true_s(1410, BACKWARD), -1)] * 22
+
+    assert left_out([*lower, *slow_host, *iteration]) == set()
+    assert left_out([*lower, *slow_host, *iteration[1:]]) == {1410}
+
+
 def test_a_few_clocks_make_no_curve() -> None:
     assert left_out(visits(1410, 1200, 1000, 900) + late(855, 1410, visit=-1)) == set()
     assert at_their_clocks([]) == []
