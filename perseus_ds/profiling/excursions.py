@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 Bounds = tuple[float, float]
 
 _MAY_BE_OFF = 0.2  # of what the counter shows late, as fitted
+_LASTING = 0.5  # of the longest rest between excursions: where one is shorter, no line is drawn through them
 _PROMPT = 0.1  # of an excursion: a counter that hides less at its end shows when in it the power was drawn
 
 
@@ -107,14 +108,13 @@ def told_apart(
     for one, polls, hidden in zip(apart, inside, unseen, strict=True):
         begin_j, at_end_j, all_j = np.interp([one.begin_s, one.end_s, one.shown_s], times_s, missed_j).tolist()
         # What it misses more than usual iterations do is shown as late as the rest of it.
-        more_j = at_end_j - begin_j - usual.power_w * (one.end_s - one.begin_s)
+        more_j = at_end_j - begin_j - usual.missed_j(one.begin_s, one.end_s)
         by_fit_j = at_end_j + more_j * hidden / (1.0 - hidden)
-        fading_s = one.shown_s - one.end_s
-        by_itself_j = all_j - usual.power_w * fading_s
+        by_itself_j = all_j - usual.missed_j(one.end_s, one.shown_s)
         within = polls & (times_s < one.end_s)
         late_all_j = _between(times_s, late_j, one.begin_s, one.end_s) + by_fit_j - at_end_j
         by_fit_j2 = (_MAY_BE_OFF * late_all_j) ** 2
-        fading_j2 = usual.noise_j2(polls & ~within, fading_s)
+        fading_j2 = usual.noise_j2(polls & ~within) + usual.doubt_j2(one.end_s, one.shown_s)
         by_itself_j2 = fading_j2 + usual.noise_j2(within)
         share = by_fit_j2 / max(by_fit_j2 + by_itself_j2, 1e-9)
         end_j = by_fit_j + share * (by_itself_j - by_fit_j)
@@ -132,35 +132,63 @@ def told_apart(
 
 @dataclass(frozen=True)
 class _Usual:
-    """What the fitted powers miss of usual iterations.
+    """What the fitted powers miss of usual iterations: a line, as GPUs get warmer.
 
     Attributes:
-        power_w: Their mean.
+        power_w: Its mean.
+        warming_w_per_s: Its slope.
+        centre_s: Where it passes through its mean.
+        rest_s: How long the usual iterations took that told this.
+        spread_s3: Their squared distances from the centre, over all that time.
+        readings: How many readings they had.
         reading_j2: Variance of a reading's step.
-        readings: How many told this.
-        rest_s: In how long.
     """
 
     power_w: float
-    reading_j2: float
-    readings: int
+    warming_w_per_s: float
+    centre_s: float
     rest_s: float
+    spread_s3: float
+    readings: int
+    reading_j2: float
 
-    def noise_j2(self, readings: NDArray[np.bool_], lasting_s: float = 0.0) -> float:
-        """Return the variance of these readings' sum, less what is usual in so long a time."""
-        return self.reading_j2 * float(readings.sum() + (lasting_s / self.rest_s) ** 2 * self.readings)
+    def missed_j(self, begin_s: float, end_s: float) -> float:
+        """Return what is missed of usual work in this time."""
+        return (self.power_w + self.warming_w_per_s * self._off_s(begin_s, end_s)) * (end_s - begin_s)
+
+    def doubt_j2(self, begin_s: float, end_s: float) -> float:
+        """Return the variance of that."""
+        if not isfinite(self.reading_j2):
+            return self.reading_j2
+        told = 1.0 / self.rest_s
+        if self.spread_s3:
+            told += self._off_s(begin_s, end_s) ** 2 / self.spread_s3
+        return (end_s - begin_s) ** 2 * told * self.reading_j2 * self.readings / self.rest_s
+
+    def noise_j2(self, readings: NDArray[np.bool_]) -> float:
+        """Return the variance of these readings' sum."""
+        return self.reading_j2 * float(readings.sum())
+
+    def _off_s(self, begin_s: float, end_s: float) -> float:
+        return (begin_s + end_s) / 2.0 - self.centre_s
 
 
 def _usual(
     apart: Sequence[Excursion], among: NDArray[np.bool_], within_s: Bounds, times_s: Array, missed_j: Array
 ) -> _Usual:
-    """Return what is usual, by the readings ``among`` all."""
-    rest_s = within_s[1] - within_s[0] - sum(one.shown_s - one.begin_s for one in apart)
-    of_apart_j = sum(_between(times_s, missed_j, one.begin_s, one.shown_s) for one in apart)
+    """Return what is usual, by the readings ``among`` all: a line through the rests between excursions."""
+    begins_s = np.array([within_s[0], *(one.shown_s for one in apart)])
+    ends_s = np.array([*(one.begin_s for one in apart), within_s[1]])
+    lasts_s, centres_s = ends_s - begins_s, (begins_s + ends_s) / 2.0
+    rests_j = np.diff(np.interp([begins_s, ends_s], times_s, missed_j), axis=0)[0]
+    rest_s = float(lasts_s.sum())
+    power_w, centre_s = float(rests_j.sum()) / rest_s, float(lasts_s @ centres_s) / rest_s
+    off_s = centres_s - centre_s
+    spread_s3 = float(lasts_s @ off_s**2) if lasts_s.min() > _LASTING * lasts_s.max() else 0.0
+    warming_w_per_s = float(rests_j @ off_s) / spread_s3 if spread_s3 else 0.0
     steps_j = np.diff(missed_j)[among[1:] & among[:-1]]
     reading_j2 = float(np.var(steps_j)) if len(steps_j) > 1 else np.inf
-    power_w = (_between(times_s, missed_j, *within_s) - of_apart_j) / rest_s
-    return _Usual(power_w, reading_j2, int(among.sum()), rest_s)
+    return _Usual(power_w, warming_w_per_s, centre_s, rest_s, spread_s3, int(among.sum()), reading_j2)
 
 
 def _between(times_s: Array, curve_j: Array, begin_s: float, end_s: float) -> float:

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perseus_ds.profiling.priors import (
-    LEVELS_DIFFER,
     VAGUE,
     Curves,
     common_parabola,
@@ -231,12 +230,20 @@ def _evidence(
 
 
 def _roughly(design: Array, target: Array, curves: Curves, clock: Array, plateaus: Curves) -> Array:
-    """Return values that explain the target, shape (p,), curves alike where it hardly tells them apart."""
-    basis = np.column_stack([common_parabola(curves, clock, plateaus), parabolas(curves, clock, plateaus)])
-    held = np.full(basis.shape[1], _HELD / VAGUE)
-    held[3 : 3 + 3 * len(curves) + len(plateaus)] = _HELD / LEVELS_DIFFER
-    rows = np.vstack([design @ basis, np.diag(held)])
-    return basis @ np.linalg.lstsq(rows, np.append(target, np.zeros(len(held))), rcond=None)[0]
+    """Return values that explain the target, shape (p,), all curves of one shape.
+
+    What else the amounts tell of a curve's shape they would otherwise tell twice: here, and beside what is known of it.
+    """
+    common = common_parabola(curves, clock, plateaus)
+    beforehand = unknown_beforehand(curves, clock, plateaus)
+    rows = np.vstack([design @ beforehand, _HELD * np.eye(beforehand.shape[1])])
+    found = np.linalg.lstsq(rows, np.append(target, np.zeros(beforehand.shape[1])), rcond=None)[0]
+    values = beforehand @ found
+    levels = len(curves) + len(plateaus)
+    shape = common @ found[levels : levels + common.shape[1]] * VAGUE
+    for states in (*curves, *plateaus):
+        values[states] = shape[states] * values[states].sum() / shape[states].sum()
+    return values
 
 
 def refit(evidence: Evidence, priors: Sequence[tuple[float, ...]] = _PRIORS, waves: float = inf) -> CurveFit:

@@ -74,10 +74,11 @@ class RefreshedBaseline:
             first = self._measured.pop().start if goes_on else iteration
             self._measured.append(range(first, iteration + 1))
         lag = min(_MOST_LAGGING, math.ceil(table.counter_lag_s / table.max_time_s))
-        if self._measured and iteration >= self._measured[0].stop + 1 + _AROUND + _KNOWN_LATER + lag:
+        if self._measured and iteration >= self._measured[0].stop + 1 + _AROUND + _KNOWN_LATER + 2 * lag:
             measured = self._measured.popleft()
             # One iteration before the refresh, and the first after it, is on the way between two clocks.
-            around = range(measured.start - 1 - _AROUND, measured.stop + 1 + _AROUND)
+            # The counter shows the refresh for a while: after that as many again are needed as before it.
+            around = range(measured.start - 1 - _AROUND, measured.stop + 1 + _AROUND + lag)
             question = meter.measurements.energy_question(around, meter.topology.stage)
             gathered = bus.gather(partial(self._energies_j, question, found, meter.gpu.counter_period_s))
             pipelines = meter.topology.pipelines

@@ -51,17 +51,20 @@ def powers_w(
     return told_w(np.random.default_rng(1).normal(0.0, noise_j, len(READ_S)), believed_lag_s, fitted_w)[:2]
 
 
-def told_w(noise_j: np.ndarray, believed_lag_s: float, fitted_w: tuple[float, float]) -> tuple[float, float, float]:
+def told_w(
+    more_j: np.ndarray, believed_lag_s: float, fitted_w: tuple[float, float], until_s: float = 59.0
+) -> tuple[float, float, float]:
     """Return the power of the excursion, of the usual iterations just after it, and the first one's doubt.
 
-    They draw 300 and 240 W, and the counter shows an average of a second. Fitted were other powers, and another time.
+    They draw 300 and 240 W, and the counter shows an average of a second, and ``more_j``. Fitted were other powers, and
+    another time. Usual iterations follow ``until_s``.
     """
     powers_w = (300.0, 240.0), fitted_w
     true, fitted = (Timeline(EDGES_S, np.array([[usual], [more], [usual]])) for more, usual in powers_w)
-    counter_j = true.averaged(READ_S, 0.0, 1.0)[:, 0] + noise_j
+    counter_j = true.averaged(READ_S, 0.0, 1.0)[:, 0] + more_j
     drawn_j, shown_j = fitted.integral(READ_S)[:, 0], fitted.averaged(READ_S, 0.0, believed_lag_s)[:, 0]
     hidden = believed_lag_s / 8.0 * (1.0 - np.exp(-8.0 / believed_lag_s))
-    at_s, missed_j, sd_j = told_apart(APART, [hidden], (0.0, 59.0), READ_S, counter_j - shown_j, drawn_j - shown_j)
+    at_s, missed_j, sd_j = told_apart(APART, [hidden], (0.0, until_s), READ_S, counter_j - shown_j, drawn_j - shown_j)
     borders_s = [20.0, 28.0, 34.0]
     both = np.diff(np.interp(borders_s, READ_S, drawn_j) + np.interp(borders_s, at_s, missed_j)) / [8.0, 6.0]
     return float(both[0]), float(both[1]), sd_j / 8.0
@@ -70,6 +73,19 @@ def told_w(noise_j: np.ndarray, believed_lag_s: float, fitted_w: tuple[float, fl
 @pytest.mark.parametrize("believed_lag_s", [0.7, 1.0, 1.4])
 def test_an_excursion_tells_what_it_draws_whatever_lag_is_believed(believed_lag_s) -> None:
     assert powers_w(0.05, believed_lag_s) == pytest.approx([300.0, 240.0], rel=0.003)
+
+
+def test_a_gpu_that_gets_warmer_draws_more_after_an_excursion_than_before() -> None:
+    """Fewer usual iterations follow than precede: their mean is too cold for the time in which the counter shows it."""
+    warmer_j = 0.2 / 2.0 * READ_S**2  # 0.2 W/s
+    power_w, after_w, _ = told_w(warmer_j, 1.0, (330.0, 250.0), until_s=45.0)
+    assert power_w == pytest.approx(300.0 + 0.2 * 24.0, abs=0.2)
+    assert after_w == pytest.approx(240.0 + 0.2 * 31.0, abs=0.2)
+
+
+def test_a_short_time_after_an_excursion_does_not_tell_how_fast_a_gpu_gets_warmer() -> None:
+    just_after_j = np.interp(READ_S, [34.0, 35.0], [0.0, 5.0])
+    assert told_w(just_after_j, 1.0, (330.0, 250.0), until_s=35.0)[0] == pytest.approx(300.0, abs=0.5)
 
 
 def test_what_the_fitted_powers_miss_is_shown_late_too() -> None:

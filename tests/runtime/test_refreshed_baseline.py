@@ -74,10 +74,13 @@ def test_the_iterations_around_a_refresh_are_measured_once_all_are_known(rank):
     assert readings == rank.meter.measurements.readings
 
 
-def test_a_counter_that_lags_is_waited_for(rank):
-    bus = TwoRankBus()
+def test_a_counter_that_lags_needs_as_many_iterations_once_it_has_shown_the_refresh(rank):
+    bus, calls = TwoRankBus(), Calls()
     lags = replace(TABLE, counter_lag_s=1.5 * TABLE.max_time_s)
-    assert trains(RefreshedBaseline(0.0, Calls()), bus, rank, 130, lags) == 105 + 1 + 8 + 2 + 2
+    asked = trains(RefreshedBaseline(0.0, calls), bus, rank, 130, lags)
+    assert asked == 105 + 1 + 2 + 8 + 2 + 2, "two while it shows the refresh, and two until it shows the last one"
+    bus.answer()
+    assert len(calls.questions[0][3]) == 22 + 2
 
 
 def test_the_baseline_before_there_are_plans_is_none_of_its_business(rank):
