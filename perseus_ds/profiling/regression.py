@@ -50,6 +50,7 @@ CONFIDENCE = 1.96
 _OUTLIER = 5.0
 _NEVER_OUTLIER = 0.01
 _HELD = 0.03
+_HARDLY_SEEN = 1e-9
 _LEAST_NOISE = 1e-6  # below it, rounding errors count for more than what is known beforehand
 
 
@@ -241,8 +242,9 @@ def _roughly(design: Array, target: Array, curves: Curves, clock: Array, plateau
     values = beforehand @ found
     levels = len(curves) + len(plateaus)
     shape = common @ found[levels : levels + common.shape[1]] * VAGUE
+    seen = design.sum(axis=0) + _HARDLY_SEEN  # clocks that nothing saw are extrapolated
     for states in (*curves, *plateaus):
-        values[states] = shape[states] * values[states].sum() / shape[states].sum()
+        values[states] = shape[states] * (seen[states] @ values[states]) / (seen[states] @ shape[states])
     return values
 
 
