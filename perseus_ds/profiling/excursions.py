@@ -114,8 +114,8 @@ def told_apart(
         within = polls & (times_s < one.end_s)
         late_all_j = _between(times_s, late_j, one.begin_s, one.end_s) + by_fit_j - at_end_j
         by_fit_j2 = (_MAY_BE_OFF * late_all_j) ** 2
-        fading_j2 = usual.noise_j2(polls & ~within) + usual.doubt_j2(one.end_s, one.shown_s)
-        by_itself_j2 = fading_j2 + usual.noise_j2(within)
+        fading_j2 = usual.noise_j2((polls & ~within).sum()) + usual.doubt_j2(one.end_s, one.shown_s)
+        by_itself_j2 = fading_j2 + usual.noise_j2(within.sum())
         share = by_fit_j2 / max(by_fit_j2 + by_itself_j2, 1e-9)
         end_j = by_fit_j + share * (by_itself_j - by_fit_j)
         doubt_j2 += (1.0 - share) ** 2 * by_fit_j2 + (share**2 * fading_j2 if share else 0.0)
@@ -125,7 +125,7 @@ def told_apart(
             better_j = missed_j[within] + so_far * (end_j - at_end_j)
             knots += zip(times_s[within].tolist(), better_j.tolist(), strict=True)
         elif isfinite(by_itself_j2):  # its iterations lie on one line, so the counter's noise is not in their scatter
-            doubt_j2 += usual.noise_j2(within)
+            doubt_j2 += usual.noise_j2(within.sum())
     both = np.array(sorted(knots))
     return both[:, 0], both[:, 1], sqrt(doubt_j2)
 
@@ -158,16 +158,14 @@ class _Usual:
 
     def doubt_j2(self, begin_s: float, end_s: float) -> float:
         """Return the variance of that."""
-        if not isfinite(self.reading_j2):
-            return self.reading_j2
         told = 1.0 / self.rest_s
         if self.spread_s3:
             told += self._off_s(begin_s, end_s) ** 2 / self.spread_s3
-        return (end_s - begin_s) ** 2 * told * self.reading_j2 * self.readings / self.rest_s
+        return (end_s - begin_s) ** 2 * told * self.noise_j2(self.readings) / self.rest_s
 
-    def noise_j2(self, readings: NDArray[np.bool_]) -> float:
-        """Return the variance of these readings' sum."""
-        return self.reading_j2 * float(readings.sum())
+    def noise_j2(self, readings: float) -> float:
+        """Return the variance of the sum of so many readings; infinite where too few tell it, even of none."""
+        return self.reading_j2 * readings if isfinite(self.reading_j2) else self.reading_j2
 
     def _off_s(self, begin_s: float, end_s: float) -> float:
         return (begin_s + end_s) / 2.0 - self.centre_s
@@ -180,7 +178,7 @@ def _usual(
     begins_s = np.array([within_s[0], *(one.shown_s for one in apart)])
     ends_s = np.array([*(one.begin_s for one in apart), within_s[1]])
     lasts_s, centres_s = ends_s - begins_s, (begins_s + ends_s) / 2.0
-    rests_j = np.diff(np.interp([begins_s, ends_s], times_s, missed_j), axis=0)[0]
+    rests_j = np.array([_between(times_s, missed_j, *rest) for rest in zip(begins_s, ends_s, strict=True)])
     rest_s = float(lasts_s.sum())
     power_w, centre_s = float(rests_j.sum()) / rest_s, float(lasts_s @ centres_s) / rest_s
     off_s = centres_s - centre_s

@@ -57,7 +57,7 @@ def told_w(
     """Return the power of the excursion, of the usual iterations just after it, and the first one's doubt.
 
     They draw 300 and 240 W, and the counter shows an average of a second, and ``more_j``. Fitted were other powers, and
-    another time. Usual iterations follow ``until_s``.
+    another time. The last usual iteration ends at ``until_s``.
     """
     powers_w = (300.0, 240.0), fitted_w
     true, fitted = (Timeline(EDGES_S, np.array([[usual], [more], [usual]])) for more, usual in powers_w)
@@ -140,6 +140,13 @@ def test_where_too_few_readings_tell_the_noise_the_fit_counts_alone() -> None:
     curve_s, curve_j, sd_j = told_apart(APART, [0.0], (0.0, 19.0), at_s, missed_j, missed_j)
     assert np.interp(28.0, curve_s, curve_j) == 10.0
     assert sd_j == pytest.approx(0.2 * 10.0), "a fifth of what comes late"
+
+
+def test_rare_readings_that_miss_all_of_an_excursions_fading_leave_it_to_the_fit() -> None:
+    at_s, missed_j = np.array([0.0, 20.0, 24.0, 36.0, 60.0]), np.array([0.0, 0.0, 5.0, 20.0, 20.0])
+    curve_s, curve_j, sd_j = told_apart(APART, [0.0], (0.0, 59.0), at_s, missed_j, missed_j)
+    assert np.interp(28.0, curve_s, curve_j) == 10.0
+    assert sd_j == pytest.approx(0.2 * 10.0)
 
 
 def test_without_excursions_the_curve_stays_as_it_is() -> None:

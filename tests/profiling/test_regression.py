@@ -119,6 +119,8 @@ def test_without_noise_the_values_come_out_as_they_are_and_the_evidence_is_the_n
     shares = exposure / amounts[:, None]
     assert evidence.gram == pytest.approx(shares.T @ shares, rel=0.02, abs=1e-9)
     assert evidence.moment == pytest.approx(shares.sum(axis=0), rel=0.02)
+    parabola = np.polyval(np.polyfit(CLOCKS[:38], truth[:38], 2), CLOCKS[:38])
+    assert evidence.scale[:38] == pytest.approx(parabola, rel=0.02)
     assert evidence.scale[:76].mean() == pytest.approx(truth[:76].mean(), rel=0.01)
     assert evidence.scale[38:76] / evidence.scale[:38] == pytest.approx(np.full(38, 1.03), rel=0.01), "of one shape"
     assert evidence.scale[77] == pytest.approx(amounts.sum() / exposure.sum() / 4), "no scale is next to nothing"
