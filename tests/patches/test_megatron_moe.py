@@ -20,7 +20,7 @@ profiling:
 simulator:
   profile: gpt3-175b-a100-sxm
   stages: [4, 7]
-  time_scale: 0.1
+  time_scale: 1.0
 """
 
 
