@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["main"]
 
-COMMANDS = {
+_COMMANDS = {
     "run": "train a script under Perseus",
     "doctor": "check GPU, permissions, frameworks and network",
     "plan": "solve the frontier of a profile",
@@ -43,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {_version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    if name not in COMMANDS:
-        for command, help_text in COMMANDS.items():
+    if name not in _COMMANDS:
+        for command, help_text in _COMMANDS.items():
             subparsers.add_parser(command, help=help_text, add_help=False)
         parser.parse_args(arguments or ["--help"])
         return 2

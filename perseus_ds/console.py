@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from perseus_ds.ranks import tells_for_all
 
-__all__ = ["LOG_LEVEL_VARIABLE", "ProgressLine", "log", "say_why_it_ends", "show_log"]
+__all__ = ["ProgressLine", "log", "say_why_it_ends", "show_log"]
 
-LOG_LEVEL_VARIABLE = "PERSEUS_DS_LOG_LEVEL"
+_LOG_LEVEL_VARIABLE = "PERSEUS_DS_LOG_LEVEL"
 """Environment variable: DEBUG also shows every rank's own switches."""
 
 _RANK_0_TELLS_WITHIN_S = 10.0
@@ -35,7 +35,7 @@ def show_log() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("[perseus_ds] %(message)s"))
     log.addHandler(handler)
-    log.setLevel(os.environ.get(LOG_LEVEL_VARIABLE, "INFO").upper())
+    log.setLevel(os.environ.get(_LOG_LEVEL_VARIABLE, "INFO").upper())
     log.propagate = False  # frameworks configure the root logger: each line would appear twice
 
 

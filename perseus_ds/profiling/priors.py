@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "LEVELS_DIFFER",
     "VAGUE",
     "Curves",
     "common_parabola",
@@ -27,8 +26,7 @@ Curves = Sequence[NDArray[np.intp]]
 VAGUE = 10.0
 """Standard deviation of what is not known beforehand, as a multiple of the value."""
 
-LEVELS_DIFFER = 0.25
-"""How far the levels of curves differ, as a share of them."""
+_LEVELS_DIFFER = 0.25  # standard deviation of the levels of curves, as a share of them
 
 _NOT_QUITE_FLAT = 0.05  # how far a plateau bends and slopes, as a share of it
 
@@ -73,7 +71,7 @@ def unknown_beforehand(curves: Curves, clock: Array, plateaus: Curves = ()) -> A
 
     It is the curves' common level, slope and bend, each one's level roughly, and each lone state.
     """
-    levels = LEVELS_DIFFER * _levels([*curves, *plateaus], clock)
+    levels = _LEVELS_DIFFER * _levels([*curves, *plateaus], clock)
     common, lone = common_parabola(curves, clock, plateaus), _lone(curves, clock, plateaus)
     return np.column_stack([levels, VAGUE * common, VAGUE * lone])
 
