@@ -92,6 +92,12 @@ class SimulatorConfig(Section):
         le=1,
         description="Period at which the clock and power that NVML shows are renewed; 0: none.",
     )
+    power_window_s: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="The power that NVML shows is the mean over this time before it is renewed; 0: of that moment.",
+    )
     counter_period_s: float | None = Field(default=None, gt=0, description="Update period of the energy counter.")
     sampling_duty: float | None = Field(
         default=None, gt=0, le=1.0, description="Fraction of the period in which power is sampled."
@@ -100,7 +106,7 @@ class SimulatorConfig(Section):
         default=None, ge=0, le=10, description="Window of the average power that the energy counter integrates."
     )
     noise: float | None = Field(
-        default=None, ge=0, lt=1.0, description="Relative noise of each energy counter increment."
+        default=None, ge=0, lt=1.0, description="Relative noise of each energy counter increment and power reading."
     )
     leakage_per_k: float | None = Field(
         default=None, ge=0, le=0.1, description="Relative growth of the power per kelvin of warming."

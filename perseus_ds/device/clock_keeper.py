@@ -16,7 +16,7 @@ from typing import Any
 from perseus_ds import isolated
 from perseus_ds.config import DeviceConfig
 from perseus_ds.device.calibration import Calibration
-from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Pace, Request, Sample, Switch, decode
+from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Pace, PowerReading, Request, Sample, Switch, decode
 from perseus_ds.messages import PerseusError, user_message
 
 __all__ = ["ClockKeeper", "GpuInfo", "KeeperUpdate"]
@@ -65,11 +65,13 @@ class KeeperUpdate:
         samples: Points of change of the energy counter, in order.
         switches: Results of the clock requests that reached the driver, in order.
         notices: Messages for people, each once per cause.
+        powers: Renewals of the power that the driver shows, in order; none between rare readings.
     """
 
     samples: tuple[Sample, ...]
     switches: tuple[Switch, ...]
     notices: tuple[str, ...]
+    powers: tuple[PowerReading, ...] = ()
 
 
 class ClockKeeper:
@@ -228,6 +230,7 @@ class ClockKeeper:
             tuple(record for record in records if isinstance(record, Sample)),
             tuple(record for record in records if isinstance(record, Switch)),
             notices,
+            tuple(record for record in records if isinstance(record, PowerReading)),
         )
 
     def _notice(self, line: str) -> None:

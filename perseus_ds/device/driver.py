@@ -149,6 +149,10 @@ class Gpu(Protocol):
         """Return the cumulative energy counter in J; it moves only every 10 to 100 ms."""
         ...
 
+    def power_w(self) -> float:
+        """Return the power in W as sampled last, over a time shorter than the energy counter may average."""
+        ...
+
     def sm_clock_mhz(self) -> int:
         """Return the current SM clock."""
         ...

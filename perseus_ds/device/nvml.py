@@ -172,6 +172,14 @@ class NvmlGpu:
         with _errors(self._label, "read the energy counter"):
             return pynvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000.0
 
+    def power_w(self) -> float:
+        """See ``Gpu``. What ``nvmlDeviceGetPowerUsage`` tells is a mean over a second on many models."""
+        with _errors(self._label, "read the power"):
+            instant = pynvml.nvmlDeviceGetFieldValues(self._handle, [pynvml.NVML_FI_DEV_POWER_INSTANT])[0]
+            if instant.nvmlReturn != pynvml.NVML_SUCCESS:
+                raise pynvml.NVMLError(instant.nvmlReturn)
+        return instant.value.uiVal / 1000.0
+
     def sm_clock_mhz(self) -> int:
         """See ``Gpu``."""
         with _errors(self._label, "read the SM clock"):

@@ -22,6 +22,7 @@ class ObservedGpu:
         self.supported_clocks_mhz = gpu.supported_clocks_mhz
         self.clock_step_mhz = gpu.clock_step_mhz
         self.energy_j = gpu.energy_j
+        self.power_w = gpu.power_w
         self.sm_clock_mhz = gpu.sm_clock_mhz
         self.throttle = gpu.throttle
         self.power_limit_w = gpu.power_limit_w

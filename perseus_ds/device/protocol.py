@@ -7,7 +7,18 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["MESSAGE_BYTES", "RESET", "Pace", "Request", "Sample", "Switch", "decode", "decode_order", "encode"]
+__all__ = [
+    "MESSAGE_BYTES",
+    "RESET",
+    "Pace",
+    "PowerReading",
+    "Request",
+    "Sample",
+    "Switch",
+    "decode",
+    "decode_order",
+    "encode",
+]
 
 RESET = 0
 """Instead of a clock in a request: reset the clocks."""
@@ -19,6 +30,7 @@ _REQUEST = struct.Struct("<idd")
 _PACE = struct.Struct("<d")
 _SAMPLE = struct.Struct("<cdddiq")
 _SWITCH = struct.Struct("<cdddiii?dd")
+_POWER = struct.Struct("<cdd")
 _TEXT = struct.Struct("<cI")
 
 
@@ -77,6 +89,18 @@ class Sample(NamedTuple):
     throttle_reasons: int
 
 
+class PowerReading(NamedTuple):
+    """A renewal of the power that the driver shows.
+
+    Attributes:
+        time_s: Its time: the middle between two readings, on the monotonic clock.
+        power_w: The power.
+    """
+
+    time_s: float
+    power_w: float
+
+
 class Switch(NamedTuple):
     """The result of a clock request.
 
@@ -109,17 +133,19 @@ def decode_order(message: bytes) -> Request | Pace:
     return Pace(*_PACE.unpack(message)) if len(message) == _PACE.size else Request.unpack(message)
 
 
-def encode(record: Sample | Switch | dict[str, Any]) -> bytes:
+def encode(record: Sample | PowerReading | Switch | dict[str, Any]) -> bytes:
     """Return a keeper's record as bytes, which may be concatenated; dictionaries travel as JSON."""
     if isinstance(record, Sample):
         return _SAMPLE.pack(b"S", *record)
+    if isinstance(record, PowerReading):
+        return _POWER.pack(b"P", *record)
     if isinstance(record, Switch):
         return _SWITCH.pack(b"C", *record)
     text = json.dumps(record).encode()
     return _TEXT.pack(b"J", len(text)) + text
 
 
-def decode(message: bytes) -> Iterator[Sample | Switch | dict[str, Any]]:
+def decode(message: bytes) -> Iterator[Sample | PowerReading | Switch | dict[str, Any]]:
     """Read the records of a keeper's message."""
     at = 0
     while at < len(message):
@@ -127,6 +153,9 @@ def decode(message: bytes) -> Iterator[Sample | Switch | dict[str, Any]]:
         if tag == b"S":
             yield Sample(*_SAMPLE.unpack_from(message, at)[1:])
             at += _SAMPLE.size
+        elif tag == b"P":
+            yield PowerReading(*_POWER.unpack_from(message, at)[1:])
+            at += _POWER.size
         elif tag == b"C":
             yield Switch(*_SWITCH.unpack_from(message, at)[1:])
             at += _SWITCH.size

@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from perseus_ds.device.protocol import MESSAGE_BYTES, Sample, Switch, encode
+from perseus_ds.device.protocol import MESSAGE_BYTES, PowerReading, Sample, Switch, encode
 
 __all__ = ["SendQueue"]
 
@@ -30,7 +30,7 @@ class SendQueue:
         self._lock = threading.Lock()
         self._told: dict[str, str] = {}
 
-    def put(self, record: Sample | Switch | dict[str, Any]) -> None:
+    def put(self, record: Sample | PowerReading | Switch | dict[str, Any]) -> None:
         """Add a record."""
         self._records.append(encode(record))
 

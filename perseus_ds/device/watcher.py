@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from perseus_ds.device.calibration import Calibration
 from perseus_ds.device.counter_rhythm import CounterRhythm
-from perseus_ds.device.driver import DriverError, Gpu, is_reached
+from perseus_ds.device.driver import DriverError, Gpu, NotSupported, is_reached
 from perseus_ds.device.foreign import ForeignClocks
-from perseus_ds.device.protocol import RESET, Sample, Switch
+from perseus_ds.device.protocol import RESET, PowerReading, Sample, Switch
 from perseus_ds.device.send_queue import SendQueue
 from perseus_ds.messages import user_message
 
@@ -23,6 +23,7 @@ _UNREACHED_S = 0.5  # a clock not read back after this time, or 5 switch latenci
 _MOST_EXPECTED = 16  # readings may be rarer than requests
 _FROZEN_S = 3.0
 _FLUSH_S = 0.05
+_TELLING = 0.25  # of the time between two renewals of the power: rarer readings do not tell when they were
 
 
 class _Reading(NamedTuple):
@@ -66,6 +67,9 @@ class Watcher:
         self._quickest_s: dict[int, float] = {}  # by clock: no request has brought it sooner
         self._last: _Reading | None = None
         self._rhythm = CounterRhythm()
+        self._last_power: PowerReading | None = None
+        self._power_rhythm = CounterRhythm()
+        self._shows_power = True
         self._moved_s = self._looked_s = 0.0
         self._restarted_at_j = 0.0
         self._foreign = ForeignClocks(gpu, calibration.switch_latency_s)
@@ -99,7 +103,7 @@ class Watcher:
         """
         flushed_s = 0.0
         while not stopping.wait(self.poll_s):
-            for look in (self._read_counter, self._read_back):
+            for look in (self._read_counter, self._read_power, self._read_back):
                 try:
                     look()
                 except DriverError as error:
@@ -130,6 +134,21 @@ class Watcher:
         gap_s = now_s - last.begin_s
         doubt_s = min(gap_s, self._calibration.counter_period_s or gap_s) / 2.0
         self._send_queue.put(Sample(now_s - doubt_s, energy_j + self._restarted_at_j, doubt_s, *self._clock()))
+
+    def _read_power(self) -> None:
+        """Check whether the power that the driver shows was renewed, if readings are frequent enough to tell when."""
+        begin_s, often_s = time.monotonic(), _TELLING * self._calibration.readings_period_s
+        if not self._shows_power or self.poll_s > often_s or begin_s < self._power_rhythm.quiet_until_s:
+            return
+        try:
+            now = PowerReading(begin_s, self._gpu.power_w())
+        except NotSupported:
+            self._shows_power = False
+            return
+        last, self._last_power = self._last_power, now
+        if last is not None and now.power_w != last.power_w:
+            self._power_rhythm.moved(last.time_s, begin_s)
+            self._send_queue.put(now._replace(time_s=(last.time_s + begin_s) / 2.0))
 
     def _clock(self) -> tuple[int, int]:
         """Return SM clock and throttle reasons, zeros if unreadable."""

@@ -27,6 +27,7 @@ from perseus_ds.profiling.achieved import (
 )
 from perseus_ds.profiling.arrivals import arrivals
 from perseus_ds.profiling.counter import CounterReader, Doubt, TooLittleSeen, counter_reader
+from perseus_ds.profiling.instants import as_counter, sharpened
 from perseus_ds.profiling.judge import BELIEVED, Verdict
 from perseus_ds.profiling.latencies import Bounds
 from perseus_ds.profiling.powers import fit_powers
@@ -155,6 +156,7 @@ def attribute(
     switch_latency_s: float = 0.0,
     window: SampledWindow | None = None,
     readings: Sequence[Reading] = (),
+    shown_w: Sequence[tuple[float, float]] = (),
     guess: SampledWindow | None = None,
     usual_period_s: float = 0.0,
 ) -> Attribution:
@@ -167,6 +169,7 @@ def attribute(
         window: The counter's sampled window if known; default: fitted to the data.
         readings: Of the SM clock, in order of time. Whatever ran lower than asked tells no time. Clocks that cannot be
             held are left out, but for the highest.
+        shown_w: (monotonic time, watts) of each renewal of the power that the driver shows, in order of time.
         guess: The window that was found earlier, which saves time.
         usual_period_s: About the time between two updates of the counter, for rare readings; 0: not known.
 
@@ -192,6 +195,8 @@ def attribute(
             raise TooLittleSeen
         counter = _counter(samples, limit.did, spans, ran, usual_period_s)
         states, powers = fit_powers(limit, counter, window, guess)
+        if powers.verdict.explained and (shown := as_counter(shown_w)):
+            powers = sharpened(powers, limit, _counter(shown, limit.did, spans, ran, 0.0))
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
     tops = {key: top for key, top in tops.items() if (key, top.frequency_mhz) in states}

@@ -66,6 +66,7 @@ class Powers:
             more each curve draws in its first half.
         evidence: What they were fitted to.
         verdict: What the residuals say of it.
+        columns: How many of the fit's values are powers: those before how far off the window may be.
     """
 
     period_s: float
@@ -74,6 +75,7 @@ class Powers:
     fit: CurveFit
     evidence: Evidence
     verdict: Verdict
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -197,7 +199,7 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
         fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)
         grown_j = design[:, trends] @ fit.values[trends]
         verdict = _verdict(power_of(fit), trace, window, grown_j)
-        return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict)
+        return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict, width)
 
     def power_of(fit: CurveFit) -> Timeline:
         leans = fit.values[width:][-leaning:] / mean_w if len(fit.values) > width else np.zeros(leaning)

@@ -86,6 +86,10 @@ class Evidence:
         square = self.square + float(values @ (explained - 2 * self.moment))
         return replace(self, moment=self.moment - explained, square=square)
 
+    def scaled(self, factor: float) -> Evidence:
+        """Return the evidence of amounts that are larger by a factor."""
+        return replace(self, gram=self.gram / factor**2, moment=self.moment / factor, scale=self.scale * factor)
+
     def without(self, columns: NDArray[np.intp]) -> Evidence:
         """Return what the amounts say of the other values whatever those of ``columns`` are; curves unchanged."""
         kept = np.delete(np.arange(len(self.gram)), columns)

@@ -97,12 +97,14 @@ class Measurements:
         samples: Changed points (monotonic seconds, joules) of the energy counter.
         readings: Of the SM clock.
         requests: Clock requests, as (monotonic seconds, MHz) when the driver took them.
+        shown_w: (monotonic seconds, watts) of each renewal of the power that the driver shows, while profiling.
     """
 
     def __init__(self) -> None:
         self.samples: list[tuple[float, float]] = []
         self.readings: list[Reading] = []
         self.requests: list[tuple[float, int]] = []
+        self.shown_w: list[tuple[float, float]] = []
         self._bounds_s: dict[int, tuple[float, float]] = {}
         self._recorded: dict[int, RecordedIteration] = {}
         self._begins: dict[int, tuple[tuple[int, ...], tuple[float, ...]]] = {}  # clocks and begins of instructions
@@ -216,6 +218,7 @@ class Measurements:
             self._evaluations = [iteration for iteration in self._evaluations if iteration.begin_s >= oldest_s]
             del self.samples[: bisect_left(self.samples, oldest_s, key=itemgetter(0))]
             del self.readings[: bisect_left(self.readings, oldest_s, key=attrgetter("time_s"))]
+            self.shown_w = [shown for shown in self.shown_w if shown[0] >= oldest_s]
             self.requests = [request for request in self.requests if request[0] >= oldest_s]
 
 

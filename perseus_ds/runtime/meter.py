@@ -116,6 +116,7 @@ class RankMeter:
         self.measurements.samples += self.gpu.drain_samples()
         self.measurements.readings += self.gpu.readings
         self.measurements.requests += self.gpu.requests
+        self.measurements.shown_w += self.gpu.shown_w
         self.late_switches = 0
         for finished in self._recorder.finished():
             if finished.training:

@@ -17,6 +17,7 @@ from perseus_ds.worker_process import Call, call_here
 __all__ = ["Profiler"]
 
 _SEARCH_AGAIN = 2  # times the iterations of the search before
+_UNSURE = 0.02  # of an energy: from this doubt on, the power that the driver shows may tell more than a counter
 _DOUBTED = 0.1  # of an energy: a wrong window, found where there was little to see, leaves as much noise
 
 
@@ -105,16 +106,17 @@ class Profiler:
     def _attribute_surely(self) -> Attribution:
         """Attribute. Where much is in doubt with a window that was found earlier, look for another one."""
         guess, found = self._guess, self._attribute()
-        if guess is None or found.doubt <= _DOUBTED:
-            return found
-        self._guess = None
-        searched = self._attribute()
-        return searched if searched.verdict.explained else found
+        if guess is not None and found.doubt > _DOUBTED:
+            self._guess = None
+            searched = self._attribute()
+            found = searched if searched.verdict.explained else found
+        unsure = found.verdict.explained and found.doubt > _UNSURE
+        return self._attribute(self._measurements.shown_w) if unsure else found
 
-    def _attribute(self) -> Attribution:
+    def _attribute(self, shown_w: Sequence[tuple[float, float]] = ()) -> Attribution:
         spans = self._measurements.work(self._first_iteration, self._topology.stage).spans()
         measured, latency_s = self._measurements, self._switch_latency_s
-        question = spans, list(measured.samples), latency_s, None, list(measured.readings), self._guess
-        found: Attribution = self._call(attribute, *question)
+        seen = list(measured.samples), latency_s, None, list(measured.readings), list(shown_w)
+        found: Attribution = self._call(attribute, spans, *seen, self._guess)
         self._guess = found.window if found.verdict.explained else None
         return found

@@ -44,6 +44,7 @@ class RankGpu:
         modes: Modes that change what instructions take and draw, such as ECC.
         readings: Of the SM clock, from the samples drained last.
         requests: Time and MHz of the clock requests that the driver took, as drained last.
+        shown_w: Time and watts of each renewal of the power that the driver shows, as drained last.
         throttled_s: Time of throttling reported by the driver, up to the latest samples.
         held_mhz: Clock that the throttled GPU is held at, as far as the samples tell; 0: none.
         capped_mhz: Clock that the power limit hardly went below, from the samples drained last; 0: it did not matter.
@@ -78,6 +79,7 @@ class RankGpu:
         self.modes = info.modes
         self.readings: list[Reading] = []
         self.requests: list[tuple[float, int]] = []
+        self.shown_w: list[tuple[float, float]] = []
         self.throttled_s = 0.0
         self.held_mhz = self.capped_mhz = 0
         self.clocks_mhz = info.supported_clocks_mhz
@@ -170,6 +172,7 @@ class RankGpu:
         self.capped_mhz = capped_clock_mhz(update.samples)
         self.readings = [Reading(one.time_s, one.sm_clock_mhz, bool(one.throttle_reasons)) for one in update.samples]
         self.requests = [(one.applied_s, one.mhz) for one in update.switches]
+        self.shown_w = [(one.time_s, one.power_w) for one in update.powers]
         return [(sample.time_s, sample.energy_j) for sample in update.samples]
 
     def iteration_begins(self, iteration: int | None) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from perseus_ds.messages import PerseusError
 from perseus_ds.pipeline.kinds import Kind
-from perseus_ds.profiling.energy import attribute
+from perseus_ds.profiling.energy import Attribution, attribute
+from perseus_ds.profiling.instants import as_counter
 from perseus_ds.profiling.regression import CONFIDENCE
 from perseus_ds.profiling.spans import Span
 from perseus_ds.profiling.table import CurveKey
@@ -35,7 +36,7 @@ class Mix:
 
     Attributes:
         spans: The loads.
-        rows: The energy counter meanwhile.
+        rows: The energy counter and the power shown meanwhile.
     """
 
     spans: tuple[Span, ...]
@@ -71,7 +72,7 @@ def mix(lab: Lab) -> Mix:
     """Run loads and waits in an order by chance."""
     chance = np.random.default_rng(2)
     handshakes = [lab.handshake() for _ in range(_HANDSHAKES)]
-    watch = lab.watch(("energy_j",))
+    watch = lab.watch(("energy_j", "instant_power_w"))
     stamps, loads = [], []
     for _ in range(_PIECES):
         loads.append(list(_PIECES_S)[chance.integers(2)])
@@ -101,17 +102,38 @@ def judge(alone: Sequence[Mapping[Load | None, float]], mixed: Mix) -> Outcome:
         return judged(NAME, {}, Limit(False, str(error)))
     figures: dict[str, float | str] = {"believed": "yes" if found.verdict.explained else "no"}
     limits = [Limit(found.verdict.explained, "the attribution does not believe its own result")]
-    places = {load: found.states.index((key, 1)) for load, key in _KEYS.items()}
-    for load, place in {None: len(found.states), **places}.items():
+    for load, (value_w, doubt_w) in _found_w(found).items():
         name = "waiting" if load is None else load.value
         powers_w = [one[load] for one in alone]
         expected_w = statistics.mean(powers_w)
-        value_w = float(found.power.values[place])
-        doubt_w = CONFIDENCE * float(found.power.sd[place])
         figures |= {f"{name}_alone_w": expected_w, f"{name}_in_mix_w": value_w, f"{name}_interval_w": doubt_w}
         off = value_w / expected_w - 1.0
         limits.append(Limit(abs(off) < _WITHIN, f"{name}: {off:+.1%} off, limit 2 %"))
         # Alone, it is only known to lie between before and after.
         covers = min(powers_w) - doubt_w <= value_w <= max(powers_w) + doubt_w
         limits.append(Limit(covers, f"{name}: {value_w:.1f} ± {doubt_w:.1f} W, {expected_w:.1f} W alone"))
-    return judged(NAME, figures, *limits)
+    return judged(NAME, figures | _shown(mixed), *limits)
+
+
+def _found_w(found: Attribution) -> dict[Load | None, tuple[float, float]]:
+    """Return each load's power and the half width of its interval; None: waiting."""
+    places = {None: len(found.states), **{load: found.states.index((key, 1)) for load, key in _KEYS.items()}}
+    return {
+        load: (float(found.power.values[place]), CONFIDENCE * float(found.power.sd[place]))
+        for load, place in places.items()
+    }
+
+
+def _shown(mixed: Mix) -> dict[str, float | str]:
+    """Return what the powers that the driver shows tell, by themselves: a counter that averages needs them."""
+    try:
+        found = attribute(list(mixed.spans), as_counter(changed(mixed.rows, 1)))
+    except PerseusError:
+        return {"shown_believed": "no"}
+    figures: dict[str, float | str] = {"shown_believed": "yes" if found.verdict.explained else "no"}
+    window_s = found.window.width * found.period_s
+    figures |= {"shown_period_ms": found.period_s * 1e3, "shown_window_ms": window_s * 1e3}
+    for load, (value_w, doubt_w) in _found_w(found).items():
+        name = "waiting" if load is None else load.value
+        figures |= {f"{name}_shown_w": value_w, f"{name}_shown_interval_w": doubt_w}
+    return figures

@@ -18,9 +18,9 @@ _SETTLES_S = 1.5
 _MEASURED_S = 3.0
 
 
-def changed(rows: Rows) -> list[tuple[float, float]]:
-    """Return the points where the first value changed."""
-    points = [(at_s, values[0]) for at_s, values in rows]
+def changed(rows: Rows, which: int = 0) -> list[tuple[float, float]]:
+    """Return the points where a value changed, by default the first."""
+    points = [(at_s, values[which]) for at_s, values in rows]
     return [new for old, new in itertools.pairwise(points) if new[1] != old[1]]
 
 

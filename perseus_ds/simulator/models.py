@@ -55,6 +55,7 @@ _COMMON = {
     "request_stall_s": 0.0005,
     "query_s": 0.0005,
     "readings_period_s": 0.100,
+    "power_window_s": 0.025,
     "sampling_duty": 0.25,
     "counter_period_s": 0.100,
     "noise": 0.01,

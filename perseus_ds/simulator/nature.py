@@ -30,10 +30,11 @@ class Nature:
         request_stall_s: Stall of the stream after each clock request.
         query_s: Duration of each NVML call on a GPU.
         readings_period_s: Clock, power and throttle reasons that NVML shows are renewed this often; 0: they are of now.
+        power_window_s: The power that NVML shows is the mean over this time before it is renewed; 0: of that moment.
         counter_period_s: Update period of the energy counter.
         sampling_duty: Share of the period in which power is sampled.
         counter_window_s: Window of the power average that the counter integrates.
-        noise: Relative standard deviation of each counter increment.
+        noise: Relative standard deviation of each counter increment, and of each power that NVML shows.
         leakage_per_k: Relative growth of the power per kelvin of warming.
         thermal_resistance_k_per_w: Warming per watt.
         thermal_window_s: Time constant of the warming.
@@ -52,6 +53,7 @@ class Nature:
     request_stall_s: float = 0.0
     query_s: float = 0.0
     readings_period_s: float = 0.0
+    power_window_s: float = 0.0
     counter_period_s: float = 0.050
     sampling_duty: float = 1.0
     counter_window_s: float = 0.0

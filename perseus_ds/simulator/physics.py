@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perseus_ds.simulator.chance import exponential, uniform
+from perseus_ds.simulator.chance import exponential, normal, uniform
 from perseus_ds.simulator.meter import integrate, publish, start_meter
 from perseus_ds.simulator.nature import GpuSpec
 from perseus_ds.simulator.state import MAX_PENDING, GpuDynamic
@@ -43,7 +43,8 @@ def start(gpu: GpuDynamic, spec: GpuSpec, now_s: float) -> None:
     gpu.ceiling_mhz = float(spec.clocks_mhz[0])
     gpu.average_w = spec.waiting_power_w(0)
     gpu.tick_s = now_s + _look_s(spec)
-    gpu.renewed_s = now_s + spec.readings_period_s * uniform(spec.seed, -2) if spec.readings_period_s else math.inf
+    gpu.power_from_s = now_s + spec.readings_period_s * uniform(spec.seed, -2) if spec.readings_period_s else math.inf
+    gpu.renewed_s = gpu.power_from_s + _power_window_s(spec)
     _renew(gpu, spec, gpu.average_w)
     start_meter(gpu, spec)
 
@@ -91,7 +92,7 @@ def advance(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve], until_s: fl
             gpu.begin_clock = -1
         if rate and gpu.ceiling > clock_without_limit(gpu):
             gpu.limited = 1
-        next_s = min(until_s, gpu.meter_s, gpu.tick_s, gpu.renewed_s)
+        next_s = min(until_s, gpu.meter_s, gpu.tick_s, gpu.renewed_s, gpu.power_from_s)
         if gpu.pending_count:
             next_s = min(next_s, max(gpu.pending[0].effective_s, gpu.time_s))
         if gpu.stalled_until_s > gpu.time_s:
@@ -108,9 +109,11 @@ def advance(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve], until_s: fl
             _look(gpu, spec)
         if next_s >= gpu.meter_s:
             publish(gpu, spec)
+        if next_s >= gpu.power_from_s:
+            gpu.power_from_s, gpu.power_from_j = gpu.power_from_s + spec.readings_period_s, gpu.energy_j
         if next_s >= gpu.renewed_s:
             gpu.renewed_s += spec.readings_period_s
-            _renew(gpu, spec, power_w)
+            _renew(gpu, spec, _sampled_w(gpu, spec) or power_w)
         if to_work_end and next_s >= work_end_s:
             return
 
@@ -120,6 +123,18 @@ def shown(gpu: GpuDynamic, spec: GpuSpec, curves: Sequence[Curve]) -> tuple[floa
     if not spec.readings_period_s:
         _renew(gpu, spec, draw(gpu, spec, curves)[0])
     return gpu.shown_w, gpu.shown_mhz, gpu.shown_reasons
+
+
+def _power_window_s(spec: GpuSpec) -> float:
+    return min(spec.power_window_s, spec.readings_period_s)
+
+
+def _sampled_w(gpu: GpuDynamic, spec: GpuSpec) -> float:
+    """Return the mean power since the window's begin, with noise; 0 without a window."""
+    if not (window_s := _power_window_s(spec)):
+        return 0.0
+    gpu.renewals += 1
+    return (gpu.energy_j - gpu.power_from_j) / window_s * (1.0 + spec.noise * normal(spec.seed, -2 - gpu.renewals))
 
 
 def _renew(gpu: GpuDynamic, spec: GpuSpec, power_w: float) -> None:

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 9
+LAYOUT_VERSION = 10
 MAX_CLOCKS = 256
 MAX_CURVES = 512
 MAX_PENDING = 16
@@ -165,6 +165,9 @@ class GpuDynamic(Structure):
         ("counter_offset_j", c_double),
         ("frozen_j", c_double),
         ("renewed_s", c_double),  # next renewal of what NVML shows, besides the counter
+        ("renewals", c_uint64),
+        ("power_from_s", c_double),  # next begin of the window of the power that it shows
+        ("power_from_j", c_double),  # energy at the latest one
         ("shown_w", c_double),
         ("shown_mhz", c_int32),
         ("shown_reasons", c_int32),

@@ -21,6 +21,7 @@ class FakeGpu:
         self.actual_mhz = 1410
         self.counter_j = 0.0
         self.reasons = Throttle(0)
+        self.shown_w = 50.0
 
     def _answer(self) -> None:
         if self.errors:
@@ -38,6 +39,9 @@ class FakeGpu:
 
     def energy_j(self) -> float:
         return self.counter_j
+
+    def power_w(self) -> float:
+        return self.shown_w
 
     def sm_clock_mhz(self) -> int:
         self._answer()

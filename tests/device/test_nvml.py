@@ -15,6 +15,7 @@ from perseus_ds.device.driver import (
 )
 from perseus_ds.device.opening import open_driver, open_gpu
 from perseus_ds.messages import PerseusError
+from perseus_ds.simulator import driver
 
 
 def test_mig_is_refused(make_gpus, monkeypatch):
@@ -35,6 +36,14 @@ def test_a_gpu_reads_what_the_virtual_one_does(gpu):
     assert opened.energy_j() == pytest.approx(gpu.counter_mj() / 1000.0, abs=10.0)
     gpu.throttle(2.0)
     assert opened.throttle() is Throttle.HARDWARE_THERMAL_SLOWDOWN
+
+
+def test_a_gpu_that_shows_no_power_sampled_lately_says_so(gpu, monkeypatch):
+    opened = open_gpu(0).gpu
+    assert opened.power_w() == pytest.approx(gpu.power_w(), abs=0.001)
+    monkeypatch.setattr(driver, "_FIELD_INSTANT_POWER", 0)
+    with pytest.raises(NotSupported, match="cannot read the power"):
+        opened.power_w()
 
 
 def test_modes_are_ecc_and_the_workload_power_profiles_in_force(gpu, monkeypatch):

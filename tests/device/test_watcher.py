@@ -11,7 +11,7 @@ from fake_gpu import FakeGpu, refusal
 from perseus_ds.device import watcher as module
 from perseus_ds.device.calibration import Calibration
 from perseus_ds.device.driver import NotSupported, Throttle
-from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, Sample, Switch, decode
+from perseus_ds.device.protocol import MESSAGE_BYTES, RESET, PowerReading, Sample, Switch, decode
 from perseus_ds.device.send_queue import SendQueue
 from perseus_ds.device.watcher import Watcher
 
@@ -103,6 +103,49 @@ def test_a_counter_that_moves_regularly_is_read_when_it_is_about_to_move(monkeyp
     samples = gpu.look(round(3.0 / 0.005))
     assert sum(at_s > 101.0 for at_s in reads_s) < 4 * len([one for one in samples if one.time_s > 101.0])
     assert max(one.uncertainty_s for one in samples) < 0.005
+
+
+class Showing(Watched):
+    """Shows another power every 100 ms. A look lasts 5 ms, and each reading 2 ms."""
+
+    def __init__(self, monkeypatch) -> None:
+        super().__init__(Calibration((), counter_period_s=0.1, readings_period_s=0.1), monkeypatch)
+        self.watcher.poll_s = 0.005
+        self.reads = 0
+
+    def power_w(self) -> float:
+        self.now_s += 0.002
+        self.reads += 1
+        return 100.0 + self.now_s // 0.1
+
+
+def test_a_power_lies_in_the_middle_of_the_two_looks_between_which_it_was_renewed(monkeypatch):
+    gpu = Showing(monkeypatch)
+    shown = [one for one in gpu.look(400) if isinstance(one, PowerReading)]
+    assert len(shown) > 20
+    for one in shown:
+        assert one.time_s == pytest.approx(0.1 * round(one.time_s / 0.1), abs=0.008)
+        assert one.power_w == 100.0 + round(one.time_s / 0.1)
+    assert gpu.reads < 6 * len(shown), "it is read when it is about to be renewed"
+
+
+def test_rare_looks_do_not_ask_for_the_power(monkeypatch):
+    gpu = Showing(monkeypatch)
+    gpu.watcher.poll_s = 0.05
+    gpu.look(100)
+    assert gpu.reads == 0
+
+
+def test_who_cannot_show_its_power_is_asked_once(monkeypatch):
+    gpu, asked = Showing(monkeypatch), []
+
+    def refuses() -> float:
+        asked.append(gpu.now_s)
+        raise refusal(NotSupported)
+
+    monkeypatch.setattr(gpu, "power_w", refuses)
+    assert notices(gpu.look(10)) == []
+    assert len(asked) == 1
 
 
 def test_a_counter_that_went_back_goes_on_from_where_it_was(gpu):

@@ -75,6 +75,9 @@ class TinyGpu:
     def energy_j(self) -> float:
         return 50.0 * round(time.monotonic(), 1)
 
+    def power_w(self) -> float:
+        return 50.0
+
     def sm_clock_mhz(self) -> int:
         return json.loads(self.file.read_text())[self.index]["locked_mhz"] or 700
 

@@ -58,16 +58,20 @@ class Training:
         self.drawn_j: list[float] = []  # by each of them, in truth
         self.samples: list[tuple[float, float]] = []
         self.readings: list[Reading] = []
+        self.shown_w: list[tuple[float, float]] = []
         self.next_poll_s = self.now_s
 
     def until(self, end_s: float) -> None:
-        """Let time pass, polling the counter."""
+        """Let time pass, polling the counter and the power."""
         while self.next_poll_s <= end_s:
             self.now_s = self.next_poll_s
             counter_j = self.gpu.counter_mj() / 1e3
             if not self.samples or counter_j != self.samples[-1][1]:
                 self.samples.append((self.now_s, counter_j))
                 self.readings.append(Reading(self.now_s, self.gpu.sm_clock_mhz(), bool(self.gpu.throttle_reasons())))
+            power_w = self.gpu.power_w()
+            if not self.shown_w or power_w != self.shown_w[-1][1]:
+                self.shown_w.append((self.now_s, power_w))
             self.next_poll_s += POLL_S
         self.now_s = end_s
 

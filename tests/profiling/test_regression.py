@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from perseus_ds.profiling.priors import unit_clocks
-from perseus_ds.profiling.regression import CONFIDENCE, Evidence, Expected, Posteriors, posteriors, regress
+from perseus_ds.profiling.regression import CONFIDENCE, Evidence, Expected, Posteriors, posteriors, refit, regress
 
 CLOCKS = unit_clocks([*range(855, 1411, 15)] * 2 + [855, 855])
 CURVES = [np.arange(38), np.arange(38, 76)]
@@ -174,6 +174,16 @@ def test_posteriors_are_those_of_the_textbook() -> None:
             assert variance == pytest.approx(np.diag(expected))
             amounts = multivariate_normal(np.zeros(12), design @ covariance @ design.T + noise**2 * np.eye(12))
             assert score - 6 * np.log(2 * np.pi) == pytest.approx(amounts.logpdf(target))
+
+
+def test_the_evidence_of_larger_amounts_has_larger_values() -> None:
+    evidence, _, _ = small_evidence()
+
+    larger = refit(evidence.scaled(3.0))
+
+    assert larger.values == pytest.approx(3.0 * refit(evidence).values)
+    assert larger.sd == pytest.approx(3.0 * refit(evidence).sd)
+    assert larger.noise == pytest.approx(refit(evidence).noise)
 
 
 def test_what_is_beyond_some_values_is_the_evidence_of_the_rest() -> None:

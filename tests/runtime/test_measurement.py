@@ -144,6 +144,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays():
     measurements.evaluated(recorded(25.0, FORWARD, training=False))
     measurements.samples = [(0.5 * n, WATTS * 0.5 * n) for n in range(100)]
     measurements.requests = [(18.0, 1200), (21.0, 1410)]
+    measurements.shown_w = [(18.0, 300.0), (21.0, 310.0)]
 
     measurements.forget_before(2)
 
@@ -152,6 +153,7 @@ def test_what_is_forgotten_is_gone_and_the_rest_stays():
     assert measurements.energy_j(2) == pytest.approx(10.0 * WATTS)
     assert measurements.samples[0][0] == pytest.approx(19.0)
     assert measurements.requests == [(21.0, 1410)]
+    assert measurements.shown_w == [(21.0, 310.0)]
     assert [span.begin_s for span in measurements.work(first=0, stage=0).spans()] == [20.0, 25.0, 30.0]
     latest = measurements.latest()
     assert latest is not None

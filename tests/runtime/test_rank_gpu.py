@@ -9,7 +9,7 @@ from perseus_ds.config import Config, DeviceConfig
 from perseus_ds.device.calibration import Calibration
 from perseus_ds.device.clock_keeper import GpuInfo, KeeperUpdate
 from perseus_ds.device.driver import Throttle
-from perseus_ds.device.protocol import Sample, Switch
+from perseus_ds.device.protocol import PowerReading, Sample, Switch
 from perseus_ds.pipeline.clocks import UNLOCKED, IterationClocks
 from perseus_ds.pipeline.events import Operation, Topology
 from perseus_ds.pipeline.kinds import Kind
@@ -158,17 +158,18 @@ def test_samples_and_throttled_time_are_those_since_the_last_call(keeper, tmp_pa
     gpu = rank(tmp_path)
     hot = Throttle.HARDWARE_THERMAL_SLOWDOWN
     keeper.updates = [
-        KeeperUpdate((sample(1.0), sample(2.0, hot), sample(2.5, hot)), (), ()),
+        KeeperUpdate((sample(1.0), sample(2.0, hot), sample(2.5, hot)), (), (), (PowerReading(1.5, 300.0),)),
         KeeperUpdate((sample(3.0, hot), sample(4.0)), (), ()),
         NOTHING,
     ]
     assert gpu.drain_samples() == [(1.0, 100.0), (2.0, 200.0), (2.5, 250.0)]
     assert [one.time_s for one in gpu.readings] == [1.0, 2.0, 2.5]
+    assert gpu.shown_w == [(1.5, 300.0)]
     assert gpu.throttled_s == pytest.approx(1.5)
     assert gpu.drain_samples() == [(3.0, 300.0), (4.0, 400.0)]
     assert gpu.throttled_s == pytest.approx(0.5)
     assert gpu.drain_samples() == []
-    assert gpu.throttled_s == 0.0
+    assert (gpu.throttled_s, gpu.shown_w) == (0.0, [])
 
 
 def test_what_the_keeper_says_is_logged_with_the_rank_and_counted_to_the_end(keeper, tmp_path, log_lines):

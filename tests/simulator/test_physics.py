@@ -156,6 +156,18 @@ def test_what_nvml_shows_is_renewed_once_a_period(make_gpu):
     assert shown[2][0] - shown[1][0] == pytest.approx(0.1, abs=0.006), "asked for just after a renewal"
 
 
+def test_the_power_that_nvml_shows_is_the_mean_of_the_time_before_its_renewal(make_gpu):
+    """An instruction of 300 W lasts 0.1 s; a GPU that waits draws 80 W."""
+    gpu, clock = make_gpu(replace(SPEC, readings_period_s=0.1, power_window_s=0.025))
+    shown_w = gpu.power_w()
+    while gpu.power_w() == shown_w:  # up to a renewal
+        clock.pass_s(0.001)
+    clock.pass_s(0.085)  # the next window has begun 10 ms ago
+    gpu.begin_work(CurveKey(0, Kind.FORWARD))
+    clock.pass_s(0.02)
+    assert gpu.power_w() == pytest.approx(0.4 * 80.0 + 0.6 * 300.0, abs=0.05 * 220.0)
+
+
 def test_the_governor_settles_where_the_power_is_the_limit_and_recovers(make_gpu):
     gpu, clock = make_gpu(LIMITED, HEAVY)
     gpu.begin_work(CurveKey(0, Kind.FORWARD))
