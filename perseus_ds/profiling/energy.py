@@ -195,7 +195,7 @@ def attribute(
             raise TooLittleSeen
         counter = _counter(samples, limit.did, spans, ran, usual_period_s)
         states, powers = fit_powers(limit, counter, window, guess)
-        if powers.verdict.explained and (shown := as_counter(shown_w)):
+        if shown := as_counter(shown_w):
             powers = sharpened(powers, limit, _counter(shown, limit.did, spans, ran, 0.0))
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error

@@ -54,17 +54,19 @@ def sharpened(counted: Powers, limited: Limited, shown: CounterReader) -> Powers
         shown: Reader of what ``as_counter`` returns.
 
     Returns:
-        ``counted`` itself where the shown powers are not explained, or tell hardly more.
+        ``counted`` itself where the shown powers are not explained, or tell hardly more. Where the counter is not
+        explained, what it has counted still tells the level.
     """
     try:
         states, found = fit_powers(limited, shown)
     except (TooLittleSeen, np.linalg.LinAlgError):
         return counted
-    if not found.verdict.explained or _doubt(found, len(states)) > _BETTER * _doubt(counted, len(states)):
+    clearly = _doubt(found, len(states)) < _BETTER * _doubt(counted, len(states))
+    if not found.verdict.explained or not (clearly or not counted.verdict.explained):
         return counted
     level = _level(counted, found.fit.values)
     fit = CurveFit(level * found.fit.values, level * found.fit.sd, found.fit.noise, found.fit.log_evidence)
-    return replace(counted, fit=fit, evidence=found.evidence.scaled(level))
+    return replace(counted, fit=fit, evidence=found.evidence.scaled(level), verdict=found.verdict)
 
 
 def _doubt(found: Powers, states: int) -> float:

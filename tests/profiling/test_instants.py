@@ -55,14 +55,32 @@ def test_the_counter_tells_the_level(training: Training) -> None:
         attributed(training, [(time_s, factor * power_w) for time_s, power_w in training.shown_w])
         for factor in (1.0, 1.1)
     )
-    assert too_high.power.values == pytest.approx(true.power.values, rel=1e-6)
-    assert too_high.evidence.moment == pytest.approx(true.evidence.moment, rel=1e-6)
+    states = slice(len(true.states))
+    assert too_high.power.values[states] == pytest.approx(true.power.values[states], rel=1e-4)
+    assert too_high.evidence.scale[states] == pytest.approx(true.evidence.scale[states], rel=1e-4)
 
 
 def test_readings_may_be_missed(training: Training) -> None:
     seen = [one for number, one in enumerate(training.shown_w) if number % 10]
     off, _ = errors(attributed(training, seen))
     assert np.sqrt(np.mean(off**2)) < 0.012
+
+
+def test_a_counter_that_nothing_explains_still_tells_the_level(training: Training) -> None:
+    """Each tenth update counts a third too little; the next one makes up for it."""
+    samples = list(training.samples)
+    for at in range(10, len(samples), 10):
+        time_s, energy_j = samples[at]
+        samples[at] = (time_s, energy_j - (energy_j - samples[at - 1][1]) / 3.0)
+
+    known = (training.spans, samples, LATENCY_S, None, training.readings)
+    assert not attribute(*known).verdict.explained
+    found = attribute(*known, training.shown_w)
+
+    assert found.verdict.explained
+    off, _ = errors(found)
+    assert abs(np.mean(off)) < 0.01
+    assert np.std(off) < 0.01
 
 
 def test_powers_that_nothing_explains_do_not_count(training: Training, counted: Attribution) -> None:
