@@ -61,8 +61,8 @@ def sharpened(counted: Powers, limited: Limited, shown: CounterReader) -> Powers
         states, found = fit_powers(limited, shown)
     except (TooLittleSeen, np.linalg.LinAlgError):
         return counted
-    clearly = _doubt(found, len(states)) < _BETTER * _doubt(counted, len(states))
-    if not found.verdict.explained or not (clearly or not counted.verdict.explained):
+    sharper = _doubt(found, len(states)) < _BETTER * _doubt(counted, len(states))
+    if not found.verdict.explained or (counted.verdict.explained and not sharper):
         return counted
     level = _level(counted, found.fit.values)
     fit = CurveFit(level * found.fit.values, level * found.fit.sd, found.fit.noise, found.fit.log_evidence)
