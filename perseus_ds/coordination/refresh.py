@@ -55,7 +55,8 @@ class BaselineRefresh:
         if self.covers(iteration):
             if allowed:
                 return RefreshStep.MEASURES
-            self._end = iteration
+            # Cut short it tells little: the next one comes no later than this one did.
+            self._end, self._pause = iteration, max(self._pause // 2, min(_FIRST, self._every))
         if not self._every or not allowed:
             self._quiet_from = None
             return RefreshStep.NONE

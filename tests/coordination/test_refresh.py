@@ -64,6 +64,10 @@ def test_what_happens_during_a_refresh_ends_it():
     assert [iteration for iteration in range(20) if refresh.covers(iteration)] == [10, 11]
 
 
+def test_after_a_refresh_that_was_cut_short_the_next_one_does_not_take_twice_as_long():
+    assert begins(BaselineRefresh(100), [True] * 18 + [False] * 10 + [True] * 40) == [16, 16 + 5 + 16]
+
+
 def test_no_refresh_where_none_is_wanted():
     assert steps(BaselineRefresh(0), [True] * 5000) == {}
 
