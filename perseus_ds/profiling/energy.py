@@ -195,25 +195,15 @@ def attribute(
             raise TooLittleSeen
         counter = _counter(samples, limit.did, spans, ran, usual_period_s)
         states, powers = fit_powers(limit, counter, window, guess)
-        if shown := as_counter(shown_w):
-            powers = sharpened(powers, limit, _counter(shown, limit.did, spans, ran, 0.0))
+        powers = sharpened(powers, limit, _counter(as_counter(shown_w), limit.did, spans, ran, 0.0))
     except (TooLittleSeen, np.linalg.LinAlgError) as error:
         raise PerseusError("profiling-no-energy", updates=len(samples), instructions=sum(instances.values())) from error
     tops = {key: top for key, top in tops.items() if (key, top.frequency_mhz) in states}
-    return Attribution(
-        _curves(points, sustained, tops, states),
-        instances | {(key, top.frequency_mhz): len(at_highest[key]) for key, top in tops.items()},
-        powers.period_s,
-        powers.window,
-        states,
-        powers.fit,
-        powers.evidence,
-        powers.waiting_mhz,
-        powers.verdict,
-        stall_s,
-        {key: sustained[key] for key in tops},
-        latencies_s,
-    ).with_power(powers.fit)
+    curves = _curves(points, sustained, tops, states)
+    instances |= {(key, top.frequency_mhz): len(at_highest[key]) for key, top in tops.items()}
+    fitted = powers.period_s, powers.window, states, powers.fit, powers.evidence, powers.waiting_mhz, powers.verdict
+    held = {key: sustained[key] for key in tops}
+    return Attribution(curves, instances, *fitted, stall_s, held, latencies_s).with_power(powers.fit)
 
 
 def _ran(

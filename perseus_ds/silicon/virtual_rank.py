@@ -29,6 +29,7 @@ class VirtualRankGpu:
 
     readings: tuple[Reading, ...] = ()
     requests: tuple[tuple[float, int], ...] = ()
+    shown_w: tuple[tuple[float, float], ...] = ()
     has_keeper, sets_clocks = True, False
     throttled_s, held_mhz, capped_mhz = 0.0, 0, 0
     unheld_latencies_s: Mapping[int, Sequence[Bounds]] = MappingProxyType({})

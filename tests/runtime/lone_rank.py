@@ -49,7 +49,8 @@ class LoneGpu:
 
     def __init__(self) -> None:
         self.expected_s = None
-        self.asked_mhz, self.readings, self.requests, self.told, self.held_mhz, self.capped_mhz = [], [], [], [], 0, 0
+        self.asked_mhz, self.readings, self.requests, self.shown_w = [], [], [], []
+        self.told, self.held_mhz, self.capped_mhz = [], 0, 0
 
     def set_mhz(self, mhz: int, not_before_s: float) -> None:
         self.asked_mhz.append(mhz)

@@ -7,7 +7,7 @@ from perseus_ds.silicon.reading import READINGS
 
 
 def test_each_reading_tells_what_its_name_says(make_lab):
-    lab = make_lab(power_limit_window_s=0.0, leakage_per_k=0.0)
+    lab = make_lab(power_limit_window_s=0.0, leakage_per_k=0.0, noise=0.0)
     before_j = lab.readings["energy_j"]()
     lab.work(Load.GENTLE, 2.0)
     lab.sleep(1.0)

@@ -4,7 +4,7 @@ import pytest
 
 from perseus_ds.silicon.lab import Host, Load
 
-IDEAL = {"power_limit_window_s": 0.0, "leakage_per_k": 0.0}
+IDEAL = {"power_limit_window_s": 0.0, "leakage_per_k": 0.0, "power_window_s": 0.0, "noise": 0.0}
 
 
 def test_the_device_works_behind_the_hosts_back(make_lab):
