@@ -218,7 +218,7 @@ class Measurements:
             self._evaluations = [iteration for iteration in self._evaluations if iteration.begin_s >= oldest_s]
             del self.samples[: bisect_left(self.samples, oldest_s, key=itemgetter(0))]
             del self.readings[: bisect_left(self.readings, oldest_s, key=attrgetter("time_s"))]
-            self.shown_w = [shown for shown in self.shown_w if shown[0] >= oldest_s]
+            del self.shown_w[: bisect_left(self.shown_w, oldest_s, key=itemgetter(0))]
             self.requests = [request for request in self.requests if request[0] >= oldest_s]
 
 

@@ -110,7 +110,8 @@ class Profiler:
             self._guess = None
             searched = self._attribute()
             found = searched if searched.verdict.explained else found
-        return self._attribute(self._measurements.shown_w) if found.doubt > _UNSURE else found
+        shown_w = self._measurements.shown_w
+        return self._attribute(shown_w) if shown_w and found.doubt > _UNSURE else found
 
     def _attribute(self, shown_w: Sequence[tuple[float, float]] = ()) -> Attribution:
         spans = self._measurements.work(self._first_iteration, self._topology.stage).spans()

@@ -103,7 +103,7 @@ def judge(alone: Sequence[Mapping[Load | None, float]], mixed: Mix) -> Outcome:
     figures: dict[str, float | str] = {"believed": "yes" if found.verdict.explained else "no"}
     limits = [Limit(found.verdict.explained, "the attribution does not believe its own result")]
     for load, (value_w, doubt_w) in _found_w(found).items():
-        name = "waiting" if load is None else load.value
+        name = _name(load)
         powers_w = [one[load] for one in alone]
         expected_w = statistics.mean(powers_w)
         figures |= {f"{name}_alone_w": expected_w, f"{name}_in_mix_w": value_w, f"{name}_interval_w": doubt_w}
@@ -113,6 +113,10 @@ def judge(alone: Sequence[Mapping[Load | None, float]], mixed: Mix) -> Outcome:
         covers = min(powers_w) - doubt_w <= value_w <= max(powers_w) + doubt_w
         limits.append(Limit(covers, f"{name}: {value_w:.1f} ± {doubt_w:.1f} W, {expected_w:.1f} W alone"))
     return judged(NAME, figures | _shown(mixed), *limits)
+
+
+def _name(load: Load | None) -> str:
+    return "waiting" if load is None else load.value
 
 
 def _found_w(found: Attribution) -> dict[Load | None, tuple[float, float]]:
@@ -134,6 +138,6 @@ def _shown(mixed: Mix) -> dict[str, float | str]:
     window_s = found.window.width * found.period_s
     figures |= {"shown_period_ms": found.period_s * 1e3, "shown_window_ms": window_s * 1e3}
     for load, (value_w, doubt_w) in _found_w(found).items():
-        name = "waiting" if load is None else load.value
+        name = _name(load)
         figures |= {f"{name}_shown_w": value_w, f"{name}_shown_interval_w": doubt_w}
     return figures
