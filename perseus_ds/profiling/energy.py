@@ -169,7 +169,8 @@ def attribute(
         window: The counter's sampled window if known; default: fitted to the data.
         readings: Of the SM clock, in order of time. Whatever ran lower than asked tells no time. Clocks that cannot be
             held are left out, but for the highest.
-        shown_w: (monotonic time, watts) of each renewal of the power that the driver shows, in order of time.
+        shown_w: (monotonic time, watts) of each renewal of the power that the driver shows, in order of time. They
+            count where the energy counter averages or leaves much in doubt.
         guess: The window that was found earlier, which saves time.
         usual_period_s: About the time between two updates of the counter, for rare readings; 0: not known.
 

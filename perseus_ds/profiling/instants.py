@@ -3,6 +3,7 @@
 A counter that shows the mean of a second hardly tells forwards from backwards where they alternate. The driver also
 shows a power that it samples ten times a second for some 25 ms (arXiv 2312.02741). Such readings are like a counter
 that looks at a part of its period: what part, is found with the powers. How high they all are, the counter tells.
+What both tell of the powers is taken together.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ import numpy as np
 from perseus_ds.profiling.achieved import Limited
 from perseus_ds.profiling.counter import CounterReader, TooLittleSeen
 from perseus_ds.profiling.powers import Powers, fit_powers
-from perseus_ds.profiling.regression import CurveFit
+from perseus_ds.profiling.regression import CurveFit, Evidence, refit
+from perseus_ds.profiling.window import SampledWindow
 
 __all__ = ["as_counter", "sharpened"]
 
 _MISSED = 1.5  # periods between two readings from which on one was missed
 _LEAST = 40
-_BETTER = 0.8  # of the doubt of the counter's own powers
+_UNSURE = 0.01  # of a power, as a standard deviation: from this doubt on, the shown ones may tell more than a counter
+_WORSE = 2.0  # times the counter's doubt: shown powers that leave more tell nothing
+# As published; another one is looked for where it does not explain the shown powers.
+_PUBLISHED = SampledWindow(0.0, 0.25)
 
 
 def as_counter(shown_w: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -46,7 +51,7 @@ def as_counter(shown_w: Sequence[tuple[float, float]]) -> list[tuple[float, floa
 
 
 def sharpened(counted: Powers, limited: Limited, shown: CounterReader) -> Powers:
-    """Return powers as the shown ones tell them, at the level that the energy counter tells.
+    """Return powers as the counter and the shown ones tell them together, at the level that the counter tells.
 
     Args:
         counted: What the energy counter tells. Its window and period stay.
@@ -54,23 +59,49 @@ def sharpened(counted: Powers, limited: Limited, shown: CounterReader) -> Powers
         shown: Reader of what ``as_counter`` returns.
 
     Returns:
-        ``counted`` itself where the shown powers are not explained, or tell hardly more. Where the counter is not
-        explained, what it has counted still tells the level.
+        ``counted`` itself where the counter leaves little in doubt, and where the shown powers are not explained or
+        tell much less. Where the counter is not explained, the shown ones alone: what has been counted still tells the
+        level.
     """
+    if counted.verdict.explained and _doubt(counted) < _UNSURE and not counted.window.averages:
+        return counted
     try:
-        states, found = fit_powers(limited, shown)
+        _, found = fit_powers(limited, shown, guess=_PUBLISHED)
     except (TooLittleSeen, np.linalg.LinAlgError):
         return counted
-    sharper = _doubt(found, len(states)) < _BETTER * _doubt(counted, len(states))
-    if not found.verdict.explained or (counted.verdict.explained and not sharper):
+    if not found.verdict.explained or _doubt(found) > _WORSE * _doubt(counted):
         return counted
     level = _level(counted, found.fit.values)
-    fit = CurveFit(level * found.fit.values, level * found.fit.sd, found.fit.noise, found.fit.log_evidence)
-    return replace(counted, fit=fit, evidence=found.evidence.scaled(level), verdict=found.verdict)
+    evidence, fit = found.evidence.scaled(level), found.fit
+    if counted.verdict.explained:
+        evidence = _together(_of_powers(counted, counted.evidence), _of_powers(found, evidence))
+        fit = refit(evidence)
+    else:
+        fit = CurveFit(level * fit.values, level * fit.sd, fit.noise, fit.log_evidence)
+    return replace(counted, fit=fit, evidence=evidence, verdict=found.verdict)
 
 
-def _doubt(found: Powers, states: int) -> float:
-    return float(np.mean(found.fit.sd[:states] / found.fit.values[:states]))
+def _of_powers(found: Powers, evidence: Evidence) -> Evidence:
+    """Return what the amounts say of the powers, whatever else was unknown."""
+    others = np.arange(found.columns, len(evidence.gram))
+    return replace(evidence.without(others), noise=found.fit.noise)
+
+
+def _together(one: Evidence, other: Evidence) -> Evidence:
+    """Return the evidence of all amounts, in units of the first ones' noise."""
+    weight = (one.noise / other.noise) ** 2
+    return replace(
+        one,
+        gram=one.gram + weight * other.gram,
+        moment=one.moment + weight * other.moment,
+        square=one.square + weight * other.square,
+        count=one.count + other.count,
+    )
+
+
+def _doubt(found: Powers) -> float:
+    states = np.concatenate([*found.evidence.curves, *found.evidence.plateaus])
+    return float(np.mean(found.fit.sd[states] / found.fit.values[states]))
 
 
 def _level(counted: Powers, shown_w: np.ndarray) -> float:

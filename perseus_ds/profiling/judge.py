@@ -22,6 +22,7 @@ _NEVER_OUTSIDE = 0.01
 _CERTAINLY = 6.0
 _MATTERS = 0.004
 _TOO_MANY = 0.04
+_LEAST = 40  # increments
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Verdict:
         followed: How far the residuals follow the power before and after, in standard deviations of chance.
         uneven: How far they are larger where the power changes, likewise.
         structured: The part of an increment that follows, root mean square.
-        outside: Share of the increments that are far from what was expected.
+        outside: Share of the increments that are far from what was expected, of those that saw no power limit hold.
     """
 
     followed: float
@@ -51,18 +52,20 @@ BELIEVED = Verdict(0.0, 0.0, 0.0)
 """Nothing is said against it."""
 
 
-def judge(expected_j: Array, measured_j: Array, moved_j: Callable[[float], Array]) -> Verdict:
+def judge(expected_j: Array, measured_j: Array, moved_j: Callable[[float], Array], free: NDArray[np.bool_]) -> Verdict:
     """Judge the residuals of a fit.
 
     Args:
         expected_j: Increments as fitted, shape (n,).
         measured_j: Increments as measured, shape (n,).
         moved_j: Returns what the fit expects of a window that lies so many periods earlier, shape (n,).
+        free: Which increments saw no power limit hold, shape (n,). What a GPU draws until the limit notices is known
+            roughly only; where few are free, all count.
     """
     residual = measured_j / expected_j - 1.0
     spread = 1.4826 * float(np.median(np.abs(residual)))
     kept = np.abs(residual) <= max(_OUTLIER * spread, _NEVER_OUTSIDE)
-    outside = 1.0 - float(np.mean(kept))
+    outside = 1.0 - float(np.mean(kept[free] if np.count_nonzero(free) >= _LEAST else kept))
     residual = residual[kept] - residual[kept].mean()
     noise2 = float(residual @ residual) / len(residual)
 

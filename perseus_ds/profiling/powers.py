@@ -42,6 +42,7 @@ _CLOSE = 0.2
 _FURTHER = 1.03
 _ROUNDS = 4
 _LEAST = 40
+_FELT = 0.01  # of a period: an increment that saw the power limit hold for less did not
 # Fits whose noise differs by less than this factor explain the counter equally well.
 _ALIKE = 1.05
 _PART = 0.25  # of the period: what the GPUs look at that do not look at all of it
@@ -188,6 +189,7 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
     exposed = exposure(fine, trace, window)
     mean_w = float(trace.energy_j.sum() / exposed.sum())
     waiting, other = Expected(len(columns.states), *WAITING), Expected(len(columns.states) + 2, *OTHER)
+    limited = np.concatenate([*columns.plateaus, []]).astype(np.intp)
 
     def result(window: SampledWindow, design: Array) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
@@ -198,7 +200,8 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
             known += [Expected(last + n, 0.0, _LEANS) for n in range(leaning)]
         fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)
         grown_j = design[:, trends] @ fit.values[trends]
-        verdict = _verdict(power_of(fit), trace, window, grown_j)
+        free = design[:, limited].sum(axis=1) < _FELT * trace.period_s
+        verdict = _verdict(power_of(fit), trace, window, grown_j, free)
         return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict, width)
 
     def power_of(fit: CurveFit) -> Timeline:
@@ -247,11 +250,13 @@ def _trends(powers: Timeline, trace: CounterTrace, window: SampledWindow, at: Se
     return exposure(powers, trace, window) * (late[:, None] - at)
 
 
-def _verdict(power: Timeline, trace: CounterTrace, window: SampledWindow, grown_j: Array) -> Verdict:
+def _verdict(
+    power: Timeline, trace: CounterTrace, window: SampledWindow, grown_j: Array, free: NDArray[np.bool_]
+) -> Verdict:
     def moved_j(shift: float) -> Array:
         return exposure(power, trace, window.moved(offset=shift))[:, 0] + grown_j
 
-    return judge(moved_j(0.0), trace.energy_j, moved_j)
+    return judge(moved_j(0.0), trace.energy_j, moved_j, free)
 
 
 def _directions(window: SampledWindow) -> list[str]:

@@ -65,6 +65,11 @@ class SampledWindow:
         """Whether the window has begun before the update that shows it, and hardly ends after it."""
         return self.offset >= -_AHEAD and self.offset + self.width > 0.0
 
+    @property
+    def averages(self) -> bool:
+        """Whether it shows the power's mean over more than a period."""
+        return self.average + self.decay > 1.0
+
     def moved(self, **shares: float) -> SampledWindow:
         """Return a window that differs: the offset by a share of the period, the others by shares of themselves."""
         offset = self.offset + shares.pop("offset", 0.0)

@@ -17,7 +17,6 @@ from perseus_ds.worker_process import Call, call_here
 __all__ = ["Profiler"]
 
 _SEARCH_AGAIN = 2  # times the iterations of the search before
-_UNSURE = 0.02  # of an energy: from this doubt on, the power that the driver shows may tell more than a counter
 _DOUBTED = 0.1  # of an energy: a wrong window, found where there was little to see, leaves as much noise
 
 
@@ -105,13 +104,13 @@ class Profiler:
 
     def _attribute_surely(self) -> Attribution:
         """Attribute. Where much is in doubt with a window that was found earlier, look for another one."""
-        guess, found = self._guess, self._attribute()
+        shown_w = self._measurements.shown_w
+        guess, found = self._guess, self._attribute(shown_w)
         if guess is not None and found.doubt > _DOUBTED:
             self._guess = None
-            searched = self._attribute()
+            searched = self._attribute(shown_w)
             found = searched if searched.verdict.explained else found
-        shown_w = self._measurements.shown_w
-        return self._attribute(shown_w) if shown_w and found.doubt > _UNSURE else found
+        return found
 
     def _attribute(self, shown_w: Sequence[tuple[float, float]] = ()) -> Attribution:
         spans = self._measurements.work(self._first_iteration, self._topology.stage).spans()

@@ -1,5 +1,7 @@
 """Powers of a GPU whose energy counter averages a second, and whose driver shows a power every 100 ms."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from test_on_virtual_gpu import CURVES, LATENCY_S, Training, sweep
@@ -48,6 +50,22 @@ def test_shown_powers_tell_what_an_averaging_counter_hardly_does(training: Train
     assert np.sqrt(np.mean(off**2)) < 0.01
     assert np.mean(np.abs(off) < told) > 0.8
     assert (found.window, found.period_s) == (counted.window, counted.period_s), "those of the counter"
+
+
+def test_a_counter_that_shows_the_moment_needs_no_shown_powers(tmp_path: Path) -> None:
+    training = sweep(tmp_path / "gpu0", scale=SCALE, **{**AVERAGING, "counter_window_s": 0.0}, **SHOWN)
+    alone, both = attributed(training, []), attributed(training, training.shown_w)
+    assert np.array_equal(both.power.values, alone.power.values)
+
+
+def test_what_a_counter_of_a_fast_period_tells_counts_too(tmp_path: Path) -> None:
+    """Each alone leaves more in doubt: the counter averages 0.3 s, but moves five times as often."""
+    fast = {"counter_period_s": 0.02, "counter_window_s": 0.3}
+    training = sweep(tmp_path / "gpu0", scale=SCALE, **{**AVERAGING, **fast}, **SHOWN)
+    counted, both = attributed(training, []), attributed(training, training.shown_w)
+    off, _ = errors(both)
+    assert np.sqrt(np.mean(off**2)) < 0.006
+    assert both.doubt < 0.9 * counted.doubt
 
 
 def test_the_counter_tells_the_level(training: Training) -> None:

@@ -162,24 +162,22 @@ def test_a_window_that_leaves_much_in_doubt_is_looked_for_once_more() -> None:
     assert report.attribution.window.offset < 1.0
 
 
-@pytest.mark.parametrize(("doubt", "asked"), [(0.001, 1), (0.03, 2)])
-def test_the_power_that_the_driver_shows_counts_where_the_counter_leaves_doubt(doubt: float, asked: int) -> None:
+def test_the_power_that_the_driver_shows_counts_in_the_report_only() -> None:
     training = Training()
-    training.sweeps()
     training.measurements.shown_w = [(1.0, 300.0)]
     shown: list[list[tuple[float, float]]] = []
 
-    def in_doubt(function, *question):
-        found = call_here(function, *question)
-        if function is not attribute:
-            return found
-        shown.append(question[5])
-        return found.with_power(replace(found.power, sd=doubt * found.power.values))
+    def noted(function, *question):
+        if function is attribute:
+            shown.append(question[5])
+        return call_here(function, *question)
 
-    training.profiler._call = in_doubt
+    training.profiler._call = noted
+    training.sweeps()
+    assert shown and not any(shown), "estimates steer the sweep: a rough one will do"
+    shown.clear()
     training.profiler.report(BASELINE)
-
-    assert shown == [[], training.measurements.shown_w][:asked]
+    assert shown == [training.measurements.shown_w]
 
 
 @pytest.mark.against_the_clock("an estimate that a busy host keeps waiting ends no sweep")
