@@ -174,7 +174,8 @@ def test_the_power_that_the_driver_shows_counts_in_the_report_only() -> None:
 
     training.profiler._call = noted
     training.sweeps()
-    assert shown and not any(shown), "estimates steer the sweep: a rough one will do"
+    assert shown
+    assert not any(shown), "estimates steer the sweep: a rough one will do"
     shown.clear()
     training.profiler.report(BASELINE)
     assert shown == [training.measurements.shown_w]
