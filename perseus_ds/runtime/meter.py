@@ -21,6 +21,7 @@ __all__ = ["RankMeter"]
 
 _OF_A_REST = 2  # switches
 _TELL_OF_CLOCKS = 3  # iterations
+_SUSPECT = 1.01  # times as long as expected: up to that, late clocks have nothing to excuse
 
 
 class RankMeter:
@@ -150,13 +151,20 @@ class RankMeter:
         def expected_s(operation: Operation, mhz: int) -> float:
             return group.expected_s(curve_key(stage, operation), mhz)
 
+        def told(ran: Sequence[Timed]) -> Health:
+            seen = self.gpu.held_mhz, self.gpu.capped_mhz, group.microbatch_spread
+            return health(ran, group.expected_times_s, *seen)
+
         times_s = times_at_clock(latest, self.gpu.latency_s, expected_s)
+        ran = [
+            Timed(curve_key(stage, timed.operation), timed.frequency_mhz, time_s)
+            for timed, time_s in zip(latest.instructions, times_s, strict=True)
+        ]
+        found = told(ran)
+        if self.gpu.held_mhz or not found.slowdown > _SUSPECT:
+            return found
         *_, before, late = (frozenset(), *ran_at_earlier(recent, expected_s))
-        excused = frozenset() if self.gpu.held_mhz else late - before
-        ran = []
-        for index, (timed, time_s) in enumerate(zip(latest.instructions, times_s, strict=True)):
-            usual_s = expected_s(timed.operation, timed.frequency_mhz)
-            key = curve_key(stage, timed.operation)
-            ran.append(Timed(key, timed.frequency_mhz, usual_s if index in excused else time_s))
-        spread = group.microbatch_spread
-        return health(ran, group.expected_times_s, self.gpu.held_mhz, self.gpu.capped_mhz, spread)
+        for index in late - before:
+            one = latest.instructions[index]
+            ran[index] = ran[index]._replace(time_s=expected_s(one.operation, one.frequency_mhz))
+        return told(ran)

@@ -183,7 +183,7 @@ class SimulatedDriver:
 
     def nvmlDeviceGetPowerUsage(self, handle: Any, power: Any) -> int:
         gpu = self._gpu(handle)
-        return gpu.fault_code(READING) or _write(power, int(gpu.power_w() * 1000.0))
+        return gpu.fault_code(READING) or _write(power, round(gpu.power_w() * 1000.0))
 
     def nvmlDeviceGetClockInfo(self, handle: Any, kind: Any, clock: Any) -> int:
         gpu = self._gpu(handle)
@@ -203,7 +203,7 @@ class SimulatedDriver:
             known = field.fieldId in (_FIELD_AVERAGE_POWER, _FIELD_INSTANT_POWER)
             field.nvmlReturn = _SUCCESS if known else _NOT_SUPPORTED
             field.valueType = _VALUE_UNSIGNED_INT
-            field.value.uiVal = int(gpu.power_w() * 1000.0)
+            field.value.uiVal = round(gpu.power_w() * 1000.0)
         return _SUCCESS
 
 
