@@ -52,6 +52,7 @@ class Profiler:
         self._call = call
         self.found: Attribution | None = None
         self._guess: SampledWindow | None = None
+        self._vague = False
         self._searched_at = 0
         self._estimating: Future[Attribution] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="perseus_ds-profiler")
@@ -103,13 +104,14 @@ class Profiler:
         return StageReport(topology, trace, attribution, energies_j, attribution.lag_s)
 
     def _attribute_surely(self) -> Attribution:
-        """Attribute. Where much is in doubt with a window that was found earlier, look for another one."""
-        shown_w = self._measurements.shown_w
-        guess, found = self._guess, self._attribute(shown_w)
-        if guess is not None and found.doubt > _DOUBTED:
+        """Attribute. Where a window that was found earlier has left much in doubt, look for another one."""
+        guess, vague, shown_w = self._guess, self._vague, self._measurements.shown_w
+        if vague:
             self._guess = None
-            searched = self._attribute(shown_w)
-            found = searched if searched.verdict.explained else found
+        found = self._attribute(shown_w)
+        if vague and guess is not None and not found.verdict.explained:
+            self._guess = guess
+            found = self._attribute(shown_w)
         return found
 
     def _attribute(self, shown_w: Sequence[tuple[float, float]] = ()) -> Attribution:
@@ -118,4 +120,5 @@ class Profiler:
         seen = list(measured.samples), latency_s, None, list(measured.readings), list(shown_w)
         found: Attribution = self._call(attribute, spans, *seen, self._guess)
         self._guess = found.window if found.verdict.explained else None
+        self._vague = found.doubt > _DOUBTED
         return found

@@ -143,8 +143,6 @@ def test_the_window_is_looked_for_anew_whenever_there_is_more_than_twice_as_much
 def test_a_window_that_leaves_much_in_doubt_is_looked_for_once_more() -> None:
     """Seen on a simulated H200: the window of a few iterations left six times the noise, and was believed."""
     training = Training()
-    training.sweeps()
-    training.profiler._guess = SampledWindow(3.7, 1.0)
 
     def vague_with_a_guess(function, *question):
         training.calls.append(question)
@@ -154,12 +152,34 @@ def test_a_window_that_leaves_much_in_doubt_is_looked_for_once_more() -> None:
         return found
 
     training.profiler._call = vague_with_a_guess
+    training.sweeps()
+    assert training.calls[-1][-1] is not None, "the last estimate had a guess"
     training.calls.clear()
     report = training.profiler.report(BASELINE)
 
-    assert [question[-1] for question in training.calls[:2]] == [SampledWindow(3.7, 1.0), None]
+    assert training.calls[0][-1] is None
     assert report.attribution.doubt < 0.1
-    assert report.attribution.window.offset < 1.0
+
+
+def test_a_vague_window_is_better_than_none_that_explains_the_counter() -> None:
+    training = Training()
+    training.sweeps()
+    vague = SampledWindow(0.5, 0.5)
+    training.profiler._guess, training.profiler._vague = vague, True
+
+    def unexplained_without_a_guess(function, *question):
+        training.calls.append(question)
+        found = call_here(function, *question)
+        if function is attribute and question[-1] is None:
+            return replace(found, verdict=replace(found.verdict, outside=1.0))
+        return found
+
+    training.profiler._call = unexplained_without_a_guess
+    training.calls.clear()
+    report = training.profiler.report(BASELINE)
+
+    assert [question[-1] for question in training.calls[:2]] == [None, vague]
+    assert report.attribution.verdict.explained
 
 
 def test_the_power_that_the_driver_shows_counts_in_the_report_only() -> None:
