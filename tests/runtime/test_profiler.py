@@ -154,11 +154,13 @@ def test_a_window_that_leaves_much_in_doubt_is_looked_for_once_more() -> None:
     training.profiler._call = vague_with_a_guess
     training.sweeps()
     assert training.calls[-1][-1] is not None, "the last estimate had a guess"
+    training.profiler._guess = SampledWindow(3.7, 1.0)
     training.calls.clear()
     report = training.profiler.report(BASELINE)
 
     assert training.calls[0][-1] is None
     assert report.attribution.doubt < 0.1
+    assert report.attribution.window.offset < 1.0
 
 
 def test_a_vague_window_is_better_than_none_that_explains_the_counter() -> None:
