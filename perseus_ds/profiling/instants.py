@@ -83,8 +83,7 @@ def sharpened(counted: Powers, limited: Limited, shown: CounterReader) -> Powers
 
 def _of_powers(found: Powers, evidence: Evidence) -> Evidence:
     """Return what the amounts say of the powers, whatever else was unknown."""
-    others = np.arange(found.columns, len(evidence.gram))
-    return replace(evidence.without(others), noise=found.fit.noise)
+    return replace(evidence.of_first(found.columns), noise=found.fit.noise)
 
 
 def _together(one: Evidence, other: Evidence) -> Evidence:
@@ -106,7 +105,6 @@ def _doubt(found: Powers) -> float:
 
 def _level(counted: Powers, shown_w: np.ndarray) -> float:
     """Return by what all shown powers are to be multiplied, so that they add up to what was counted."""
-    evidence = counted.evidence
-    powers_w = np.zeros(len(evidence.moment))
+    powers_w = np.zeros(len(counted.evidence.moment))
     powers_w[: counted.columns] = shown_w[: counted.columns]
-    return float(evidence.moment @ powers_w) / float(powers_w @ evidence.gram @ powers_w)
+    return counted.evidence.level(powers_w)

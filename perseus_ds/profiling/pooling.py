@@ -114,7 +114,7 @@ def borrow(one: Attribution, known: Sequence[Attribution]) -> Attribution | None
     powers_w = [float(np.interp(mhz, *drawn[kind, limited])) for kind, limited, mhz in wanted]
     values = np.zeros(len(one.evidence.gram))
     values[: len(powers_w) + 3] = *powers_w, waiting_w, slope_w * (max(clocks_mhz) - min(clocks_mhz)), other_w
-    values *= float(one.evidence.moment @ values) / float(values @ one.evidence.gram @ values)
+    values *= one.evidence.level(values)
     return one.with_power(CurveFit(values, _BORROWED * np.abs(values), one.power.noise))
 
 
@@ -163,7 +163,7 @@ def _together(attributions: Sequence[Attribution], common: Sequence[_Shared], wh
     square, count = 0.0, 0
     for one, columns, level in zip(attributions, where, _levels(attributions), strict=True):
         states = np.arange(len(columns))
-        rest = one.evidence.without(np.arange(len(columns), len(one.evidence.gram)))
+        rest = one.evidence.of_first(len(columns))
         np.add.at(gram, np.ix_(columns, columns), np.outer(level, level) * rest.gram)
         np.add.at(moment, columns, level * rest.moment)
         np.add.at(scale, columns, rest.scale[states] / level)

@@ -90,19 +90,22 @@ class Evidence:
         """Return the evidence of amounts that are larger by a factor."""
         return replace(self, gram=self.gram / factor**2, moment=self.moment / factor, scale=self.scale * factor)
 
-    def without(self, columns: NDArray[np.intp]) -> Evidence:
-        """Return what the amounts say of the other values whatever those of ``columns`` are; curves unchanged."""
-        kept = np.delete(np.arange(len(self.gram)), columns)
-        across = self.gram[np.ix_(kept, columns)]
-        explained = across @ np.linalg.pinv(self.gram[np.ix_(columns, columns)], rcond=1e-9, hermitian=True)
-        known = np.linalg.lstsq(self.gram[np.ix_(columns, columns)], self.moment[columns], rcond=1e-9)[0]
+    def level(self, values: Array) -> float:
+        """Return by what all ``values``, shape (p,), are to be multiplied to explain the amounts best."""
+        return float(self.moment @ values) / float(values @ self.gram @ values)
+
+    def of_first(self, count: int) -> Evidence:
+        """Return what the amounts say of the first values whatever the others are; curves unchanged."""
+        across, others = self.gram[:count, count:], self.gram[count:, count:]
+        explained = across @ np.linalg.pinv(others, rcond=1e-9, hermitian=True)
+        known = np.linalg.lstsq(others, self.moment[count:], rcond=1e-9)[0]
         return replace(
             self,
-            gram=self.gram[np.ix_(kept, kept)] - explained @ across.T,
-            moment=self.moment[kept] - explained @ self.moment[columns],
-            square=self.square - float(known @ self.moment[columns]),
-            clock=self.clock[kept],
-            scale=self.scale[kept],
+            gram=self.gram[:count, :count] - explained @ across.T,
+            moment=self.moment[:count] - explained @ self.moment[count:],
+            square=self.square - float(known @ self.moment[count:]),
+            clock=self.clock[:count],
+            scale=self.scale[:count],
         )
 
 
