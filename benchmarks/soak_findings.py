@@ -151,7 +151,10 @@ def _flat(directory: Path) -> Iterator[Finding]:
 
 
 def _usage(directory: Path, name: str) -> dict[tuple[str, int], dict[str, tuple[float, float]]]:
-    """Return medians of the second and of the last quarter, by role and rank, and by column."""
+    """Return what the second and the last quarter use, by role and rank, and by column.
+
+    Of memory the least counts, which a leak raises: an allocator gives back what a task needed when it pleases.
+    """
     rows: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
     for file in directory.glob(f"used-{name}-*.csv"):
         with file.open() as lines:
@@ -163,8 +166,8 @@ def _usage(directory: Path, name: str) -> dict[tuple[str, int], dict[str, tuple[
         quarter = max(1, len(samples) // 4)
         parts = (samples[quarter : 2 * quarter] or samples[:1], samples[-quarter:])
         found[key] = {
-            column: tuple(median(float(row[column]) for row in part) for part in parts)
-            for column in ("memory_kb", "descriptors", "threads")
+            column: tuple(typical(float(row[column]) for row in part) for part in parts)
+            for column, typical in (("memory_kb", min), ("descriptors", median), ("threads", median))
         }
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["BUS_TIMEOUT_S", "SETTLED", "Disturbance", "is_quiet", "make_plan", "read_plan", "write_plan"]
 
 BUS_TIMEOUT_S = 4.0
-SETTLED = 150  # the first plan is in force by then
+SETTLED = 150  # the first plan is in force by then: the training waits for it
 _GAP = (30, 70)  # quiet iterations between two disturbances
 _AFTERMATH = 25  # iterations after a disturbance in which the job may still answer it
 _WEIGHTS = {"straggler": 6, "evaluation": 4, "checkpoint": 2, "pause": 3, "absence": 1, "keeper": 2, "order": 4}

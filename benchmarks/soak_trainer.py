@@ -16,13 +16,15 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-from soak_plan import Disturbance, read_plan
+from soak_plan import SETTLED, Disturbance, read_plan
 
 import perseus_ds
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MICROBATCHES, LAYERS, HIDDEN, CONTEXT = 4, 2, 16, 8
 STOP_EVERY = 20
+SETTLING = range(50, SETTLED)  # iterations that a starved host's solve is waited for
+_REST_S = 1.0  # well below BUS_TIMEOUT_S
 
 
 class Job(Protocol):
@@ -232,6 +234,11 @@ def main() -> None:
     dist.destroy_process_group()
 
 
+def plan_in_force(directory: Path) -> bool:
+    """Whether the first plan is: disturbances begin after it."""
+    return '"phase": "enforcing"' in (directory / "run" / "events.jsonl").read_text()
+
+
 def run(job: Job, disturber: Disturber, arguments: argparse.Namespace, name: str) -> None:
     """Train, write the losses to losses-NAME.txt, and what the processes use to used-NAME-RANK.csv."""
     rank, end_s = dist.get_rank(), time.monotonic() + 60.0 * arguments.minutes
@@ -247,6 +254,8 @@ def run(job: Job, disturber: Disturber, arguments: argparse.Namespace, name: str
             dist.broadcast(late, 0)
             if late.item():
                 break
+        if name == "with" and iteration in SETTLING and not plan_in_force(arguments.directory):
+            time.sleep(_REST_S)
         found = [*disturber.before(iteration), job.step()]
         done += 1
         if losses:

@@ -14,7 +14,7 @@ soak, soak_plan = importlib.import_module("soak"), importlib.import_module("soak
 
 @pytest.mark.launch
 def test_a_disturbed_job_trains_as_without_perseus_and_grows_nowhere(tmp_path):
-    soak.main(["--iterations", "420", "--minutes", "1.5", "--seed", "14", "--directory", str(tmp_path / "soak")])
+    soak.main(["--iterations", "420", "--minutes", "4", "--seed", "14", "--directory", str(tmp_path / "soak")])
     plan = soak_plan.read_plan(tmp_path / "soak" / "plan.json")
     found = {one["what"]: one for one in json.loads((tmp_path / "soak" / "findings.json").read_text())["findings"]}
     assert len(plan) >= 3
