@@ -72,15 +72,17 @@ class Case:
 
 
 FOUR = {"stages": [4, 5, 6, 7], "time_scale": 0.4}
+# Megatron-Core's host is only two instructions ahead: of faster GPUs, four ranks on two cores use up the slack.
+SLOWER = {**FOUR, "time_scale": 0.8}
 CASES = (
     Case("deepspeed", "deepspeed", "1f1b PP4", DEEPSPEED, FOUR),
-    Case("megatron", "megatron", "1f1b PP4", MEGATRON, FOUR),
+    Case("megatron", "megatron", "1f1b PP4", MEGATRON, SLOWER),
     Case(
         "interleaved",
         "megatron",
         "interleaved PP4 x VP2, overlap",
         (*MEGATRON, "--chunks", 2, "--overlap"),
-        {**FOUR, "time_scale": 0.8},
+        SLOWER,
     ),
     Case(
         "straggler",
@@ -123,7 +125,7 @@ def run(gpu: str, case: Case, steps: int = 140) -> Path:
     environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
     print(f"{gpu}, {case.name}", flush=True)
     with (directory / "output.txt").open("w") as output:
-        subprocess.run(command, env=environment, stdout=output, stderr=output, check=True, timeout=300)
+        subprocess.run(command, env=environment, stdout=output, stderr=output, check=True, timeout=600)
     return directory / "run"
 
 
