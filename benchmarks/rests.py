@@ -45,7 +45,7 @@ def main() -> None:
             plan = frontier.plan(frontier.t_min_s)
             before_j = with_waiting(problem, at_highest(problem)).energy_j
             without_j = with_waiting(problem, plan).energy_j
-            rested_j = with_waiting(problem, plan, rest_clock_mhz(sloping)).energy_j
+            rested_j = with_waiting(problem, plan, rest_clock_mhz(sloping, frontier.t_min_s)).energy_j
             saved = (
                 f"{100 * (1 - after / before):.2f} %"
                 for before, after in ((without_j, rested_j), (before_j, without_j))

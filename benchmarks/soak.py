@@ -1,7 +1,7 @@
 """A job trains for long at fast time on virtual GPUs, disturbed at random; nothing may grow, drift or differ.
 
     python benchmarks/soak.py                                    # 20,000 iterations or 30 minutes (make soak)
-    python benchmarks/soak.py --calm --gpu h100 --iterations 2000  # no disturbance: no false straggler, no false drift
+    python benchmarks/soak.py --calm --gpu h100 --iterations 2000  # four stragglers only: are there others, and drifts?
 
 The same training then runs without Perseus: its losses must be the same. What was found is printed, and written to
 runs/soak/NAME/findings.json. The exit code is 1 if anything is not as it should be.
@@ -19,12 +19,13 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import yaml
 from rich.console import Console
 from rich.table import Table
 from soak_findings import Finding, find
-from soak_plan import BUS_TIMEOUT_S, make_plan, write_plan
+from soak_plan import BUS_TIMEOUT_S, SLOW, make_plan, make_rare_plan, write_plan
 
 from perseus_ds.simulator.models import MODELS
 from perseus_ds.simulator.state import MAX_ITERATIONS
@@ -45,7 +46,7 @@ def arguments_of(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--time-scale", type=float, help="of the profile; default: 0.06, with --calm 0.4")
     parser.add_argument("--ranks", type=int, default=2, help="pipeline stages")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--calm", action="store_true", help="disturb nothing")
+    parser.add_argument("--calm", action="store_true", help="four stragglers only, far apart")
     parser.add_argument("--directory", type=Path, help="default: runs/soak/GPU-FRAMEWORK[-calm]")
     return parser.parse_args(given)
 
@@ -62,7 +63,10 @@ def main(given: list[str] | None = None) -> int:
     directory = (arguments.directory or ROOT / "runs" / "soak" / name).absolute()
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    plan = [] if arguments.calm else make_plan(arguments.iterations, arguments.ranks, arguments.seed)
+    if arguments.calm:
+        plan = make_rare_plan(arguments.iterations, arguments.ranks)
+    else:
+        plan = make_plan(arguments.iterations, arguments.ranks, arguments.seed)
     write_plan(directory / "plan.json", plan)
     (directory / "perseus.yaml").write_text(yaml.safe_dump(configuration(arguments, directory)))
     begin_s = time.monotonic()
@@ -83,11 +87,7 @@ def main(given: list[str] | None = None) -> int:
 def configuration(arguments: argparse.Namespace, directory: Path) -> dict:
     """Return Perseus's configuration."""
     plan = json.loads((directory / "plan.json").read_text())
-    throttle = [
-        {"stage": one["rank"], "begin_iteration": one["begin"], "end_iteration": one["end"], "slowdown": one["value"]}
-        for one in plan
-        if one["kind"] == "straggler"
-    ]
+    throttle = [_throttle(one, arguments.gpu) for one in plan if one["kind"] in SLOW]
     # An ideal GPU is fast in all; a model keeps its own latencies, and its counter.
     fast = {"switch_latency_s": 0.001, "counter_period_s": 0.01} if arguments.gpu == "kind" else {}
     # At fast time, milliseconds of a busy host are per cents of an instruction, and failures of days come in an hour.
@@ -100,6 +100,13 @@ def configuration(arguments: argparse.Namespace, directory: Path) -> dict:
         "simulator": {"gpu": arguments.gpu, "time_scale": arguments.time_scale, "throttle": throttle, **fast},
         **({} if arguments.calm else hasty),
     }
+
+
+def _throttle(one: dict[str, Any], gpu: str) -> dict[str, float]:
+    """Return a straggler's entry in the configuration."""
+    ceiling_mhz = int(one["value"] * (MODELS[gpu].top_clock_mhz or 1410))
+    slow = {"slowdown": one["value"]} if one["kind"] == "straggler" else {"ceiling_mhz": ceiling_mhz}
+    return {"stage": one["rank"], "begin_iteration": one["begin"], "end_iteration": one["end"], **slow}
 
 
 def train(arguments: argparse.Namespace, directory: Path, iterations: int, watched: bool) -> subprocess.Popen[bytes]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from soak_plan import SETTLED, Disturbance, is_quiet
+from soak_plan import SETTLED, SLOW, Disturbance, is_quiet
 
 from perseus_ds.coordination.refresh import MEASURED
 from perseus_ds.report.rundata import read_events
@@ -20,6 +20,7 @@ MEMORY_KB = 4096  # as much may a process grow between the second and the last q
 DESCRIPTORS = THREADS = 2
 BYTES_PER_ITERATION = 500
 SAVING = 0.01
+NO_LOSS = 0.001  # with clocks as late as an iteration is long, the best plan saves nothing
 _DETECTED = 10  # iterations from the end of a slowdown until all that follows from it is over
 _REPLANNED = 60  # the same for a drift
 
@@ -80,18 +81,20 @@ def _losses(directory: Path) -> Finding:
 
 
 def _alarms(plan: Sequence[Disturbance], events: list[dict]) -> Iterator[Finding]:
-    slow = [one for one in plan if one.kind == "straggler"]
+    slow = [one for one in plan if one.kind in SLOW]
 
     def real(event: dict, after: int) -> bool:
         return any(one.begin <= event["iteration"] < one.end + after for one in slow)
 
     found = [event for event in events if event["event"] == "straggler"]
     false = [event["iteration"] for event in found if not real(event, _DETECTED)]
-    answered = sum(any(real_one(one, event) for event in found) for one in slow)
+    after = [min((e["iteration"] - one.begin for e in found if real_one(one, e)), default=None) for one in slow]
+    noticed = sorted(one for one in after if one is not None)
     yield Finding("false stragglers", f"{len(false)} {false[:10] or ''}", "0", not false)
     if slow:
         # Each relapse of a stage doubles its onset: a short one may be over before.
-        yield Finding("stragglers noticed", f"{answered} of {len(slow)}")
+        spread = f", after {noticed[0]} to {noticed[-1]} iterations" if noticed else ""
+        yield Finding("stragglers noticed", f"{len(noticed)} of {len(slow)}{spread}")
     drifts = [event["iteration"] for event in events if event["event"] == "drift" and not real(event, _REPLANNED)]
     yield Finding("false drifts", f"{len(drifts)} {drifts[:10] or ''}", "0", not drifts)
     guards = [event["iteration"] for event in events if event["event"] == "guard" and event["caution"]]
@@ -120,8 +123,8 @@ def _saving(plan: Sequence[Disturbance], events: list[dict], energies_j: dict[in
     yield Finding(
         "true saving beside refreshed baselines",
         f"{100 * first:.2f} % at the start, {100 * last:.2f} % at the end",
-        f"equal within {100 * SAVING:.0f} points, above 0",
-        abs(first - last) < SAVING and last > 0.0,
+        f"equal within {100 * SAVING:.0f} points, no loss",
+        abs(first - last) < SAVING and last > -NO_LOSS,
     )
 
 

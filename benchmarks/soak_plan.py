@@ -8,13 +8,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["BUS_TIMEOUT_S", "SETTLED", "Disturbance", "is_quiet", "make_plan", "read_plan", "write_plan"]
+__all__ = [
+    "BUS_TIMEOUT_S",
+    "SETTLED",
+    "SLOW",
+    "Disturbance",
+    "is_quiet",
+    "make_plan",
+    "make_rare_plan",
+    "read_plan",
+    "write_plan",
+]
 
 BUS_TIMEOUT_S = 4.0
 SETTLED = 150  # the first plan is in force by then: the training waits for it
 _GAP = (30, 70)  # quiet iterations between two disturbances
 _AFTERMATH = 25  # iterations after a disturbance in which the job may still answer it
 _WEIGHTS = {"straggler": 6, "evaluation": 4, "checkpoint": 2, "pause": 3, "absence": 1, "keeper": 2, "order": 4}
+SLOW = ("straggler", "ceiling")
+_SLOWDOWNS, _CEILING = (1.1, 1.3, 1.5), 0.7
+_RARELY = 14  # iterations of each
 _OBJECTIVES = ("slowdown=1.1", "slowdown=1.3", "min_energy", "min_time")
 
 
@@ -24,11 +37,11 @@ class Disturbance:
 
     Attributes:
         kind: ``straggler``, ``evaluation``, ``checkpoint``, ``pause`` (short), ``absence`` (longer than the bus waits),
-            ``keeper`` (killed) or ``order``.
+            ``keeper`` (killed), ``order``, or ``ceiling`` (a straggler whose clock is held down).
         begin: First iteration.
         end: First iteration without it.
         rank: Whom it concerns.
-        value: Slowdown, number of evaluations, or seconds.
+        value: Slowdown, share of the highest clock, number of evaluations, or seconds.
         text: The objective that is ordered.
     """
 
@@ -43,6 +56,16 @@ class Disturbance:
 def make_plan(iterations: int, ranks: int, seed: int) -> list[Disturbance]:
     """Draw the disturbances of a run, in order, none overlapping another."""
     return list(_drawn(random.Random(seed), iterations, ranks))
+
+
+def make_rare_plan(iterations: int, ranks: int) -> list[Disturbance]:
+    """Return stragglers only, far apart: three slowdowns, then a ceiling, each on the last stage."""
+    found = [("straggler", slowdown) for slowdown in _SLOWDOWNS] + [("ceiling", _CEILING)]
+    apart = iterations // (len(found) + 1)
+    return [
+        Disturbance(kind, number * apart, number * apart + _RARELY, ranks - 1, value)
+        for number, (kind, value) in enumerate(found, start=1)
+    ]
 
 
 def _drawn(draw: random.Random, iterations: int, ranks: int) -> Iterator[Disturbance]:

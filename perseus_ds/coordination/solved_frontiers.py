@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from perseus_ds.coordination.plan_table import FrequencyPlan, GroupCondition, StageSlowdowns, is_slow
-from perseus_ds.frontier import Frontier, Plan, Problem
+from perseus_ds.frontier import Frontier, Plan
 from perseus_ds.frontier.beyond import plans_beyond
 from perseus_ds.frontier.lateness import evaluate_late
 from perseus_ds.frontier.observed import at_highest
@@ -93,7 +93,7 @@ class SolvedFrontiers:
 
     def _point(self, which: GroupCondition, t_s: float) -> FrequencyPlan:
         frontier = self.frontiers[which]
-        rest_mhz = self._rest_mhz(frontier.problem)
+        rest_mhz = self._rest_mhz(frontier)
         return _for_ranks(with_waiting(frontier.problem, self._plan(frontier, float(t_s)), rest_mhz), rest_mhz)
 
     def beyond(self, which: GroupCondition) -> tuple[FrequencyPlan, ...]:
@@ -104,13 +104,13 @@ class SolvedFrontiers:
         """
         frontier = self.frontiers[which]
         problem = frontier.problem
-        rest_mhz = self._rest_mhz(problem)
+        rest_mhz = self._rest_mhz(frontier)
         slowest = with_waiting(problem, self._plan(frontier, frontier.t_star_s), rest_mhz)
         plans = plans_beyond(problem, slowest, self.jitter_s, self.spares_switches, rest_mhz)
         return tuple(_for_ranks(plan, rest_mhz) for plan in plans)
 
-    def _rest_mhz(self, problem: Problem) -> int:
-        return 0 if self.spares_switches else rest_clock_mhz(problem.profile)
+    def _rest_mhz(self, frontier: Frontier) -> int:
+        return 0 if self.spares_switches else rest_clock_mhz(frontier.problem.profile, frontier.t_min_s)
 
     def _plan(self, frontier: Frontier, t_s: float) -> Plan:
         """Return the plan for an iteration time, with few switches where these cost anything."""

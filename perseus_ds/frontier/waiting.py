@@ -13,14 +13,27 @@ __all__ = ["rest_clock_mhz", "rests_until_s", "waiting_beyond_j", "with_waiting"
 _LEAST_W = 5.0  # that a rest at the lowest clock saves
 _UNCERTAIN = 0.1  # of a wait: it may be that much shorter than the last ones
 _LEAST_LATENCIES = 2.0  # of a rest
+_LEAST_AHEAD_S = 0.020  # short instructions hardly tell latencies, and most GPUs take 5 to 20 ms
+_LATE = 0.002  # of an iteration: a rest whose clocks come later on average costs more than it saves
 
 
-def rest_clock_mhz(profile: Profile) -> int:
-    """Return the clock to rest at: the lowest one profiled; 0 where waiting costs as much at every clock."""
+def rest_clock_mhz(profile: Profile, iteration_s: float) -> int:
+    """Return the clock to rest at: the lowest one profiled.
+
+    A clock from the tail of the latencies ends a rest too late, and the first instruction begins at a low clock.
+
+    Args:
+        profile: What is known of the GPUs.
+        iteration_s: Time of the fastest iteration.
+
+    Returns:
+        The clock in MHz; 0 where waiting costs as much at every clock, or where clocks come too late too often.
+    """
     clocks_mhz = {point.frequency_mhz for curve in profile.curves.values() for point in curve}
-    lowest_mhz = min(clocks_mhz)
-    saves_w = profile.waiting_slope_w_per_mhz * (max(clocks_mhz) - lowest_mhz)
-    return lowest_mhz if saves_w >= _LEAST_W else 0
+    lowest_mhz, highest_mhz = min(clocks_mhz), max(clocks_mhz)
+    saves_w = profile.waiting_slope_w_per_mhz * (highest_mhz - lowest_mhz)
+    late_s = profile.switch_tail_share * profile.switch_tail_s * (1.0 - lowest_mhz / highest_mhz)
+    return lowest_mhz if saves_w >= _LEAST_W and late_s <= _LATE * iteration_s else 0
 
 
 def rests_until_s(wait_s: float, latency_s: float) -> float:
@@ -33,7 +46,7 @@ def rests_until_s(wait_s: float, latency_s: float) -> float:
     Returns:
         Seconds from the wait's begin; 0 where the wait is too short for a rest.
     """
-    until_s = (1.0 - _UNCERTAIN) * wait_s - 2.0 * latency_s
+    until_s = (1.0 - _UNCERTAIN) * wait_s - max(2.0 * latency_s, _LEAST_AHEAD_S)
     return until_s if until_s > _LEAST_LATENCIES * latency_s else 0.0
 
 

@@ -46,14 +46,23 @@ def test_a_gpu_waits_at_the_clock_before_until_the_next_one_comes() -> None:
 
 
 def test_a_rest_pays_where_waiting_costs_less_at_the_lowest_clock() -> None:
-    assert rest_clock_mhz(PROFILE) == 0
-    assert rest_clock_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.01)) == 0  # 4 W are not worth it
-    assert rest_clock_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.1)) == 1000
+    assert rest_clock_mhz(PROFILE, 1.0) == 0
+    assert rest_clock_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.01), 1.0) == 0  # 4 W are not worth it
+    assert rest_clock_mhz(replace(PROFILE, waiting_slope_w_per_mhz=0.1), 1.0) == 1000
+
+
+def test_nobody_rests_where_the_tail_of_the_latencies_would_lengthen_iterations() -> None:
+    late = replace(PROFILE, waiting_slope_w_per_mhz=0.1, switch_tail_share=0.1, switch_tail_s=0.05)
+
+    # 5 ms on average, at a clock that is lower by two sevenths.
+    assert rest_clock_mhz(late, 1.0) == 1000
+    assert rest_clock_mhz(late, 0.5) == 0
 
 
 def test_the_clock_after_a_rest_comes_well_ahead_and_a_short_wait_has_none() -> None:
     assert rests_until_s(1.0, 0.02) == pytest.approx(0.86)
     assert rests_until_s(0.08, 0.02) == 0.0
+    assert rests_until_s(0.02, 1e-6) == 0.0, "nobody knows latencies that well"
 
 
 def test_the_first_wait_of_a_stage_costs_less_where_it_rests() -> None:

@@ -8,6 +8,8 @@ from itertools import pairwise
 import pytest
 from launching import ROOT
 
+from perseus_ds.config.model import StragglerConfig
+
 sys.path.append(str(ROOT / "benchmarks"))
 soak, soak_plan = importlib.import_module("soak"), importlib.import_module("soak_plan")
 
@@ -32,3 +34,12 @@ def test_a_seed_gives_the_same_plan_of_disturbances_that_do_not_overlap():
     assert {one.kind for one in plan} == {*soak_plan._WEIGHTS}
     assert all(before.end < after.begin for before, after in pairwise(plan))
     assert 0.2 < sum(soak_plan.is_quiet(plan, number) for number in range(20_000)) / 20_000 < 0.8
+
+
+def test_a_calm_job_has_three_slowdowns_and_a_ceiling_far_apart():
+    plan = soak_plan.make_rare_plan(2_000, ranks=2)
+    slow = [("straggler", 1.1), ("straggler", 1.3), ("straggler", 1.5), ("ceiling", 0.7)]
+    assert [(one.kind, one.value) for one in plan] == slow
+    # By then the stage that was slow is trusted again.
+    assert all(after.begin - before.end > StragglerConfig().calm_iterations for before, after in pairwise(plan))
+    assert soak_plan.SETTLED < plan[0].begin and plan[-1].end < 2_000
