@@ -161,16 +161,16 @@ def held_clock_mhz(samples: Sequence[Sample], before_mhz: int) -> int:
 
 
 def capped_clock_mhz(samples: Iterable[Sample]) -> int:
-    """Return a clock that the power limit hardly goes below.
+    """Return a clock that the power limit hardly goes below. Where heat holds the GPU as well, it is not the limit's.
 
     Args:
         samples: Points of the energy counter with the GPU's state.
 
     Returns:
-        MHz; 0 if no sample was at the power limit.
+        MHz; 0 if no sample was at the power limit alone.
     """
-    capped = (one for one in samples if one.throttle_reasons & _POWER_CAP and one.sm_clock_mhz)
-    clocks_mhz = sorted(one.sm_clock_mhz for one in capped)
+    capped = (one for one in samples if one.throttle_reasons & _POWER_CAP and not _is_held_down(one))
+    clocks_mhz = sorted(one.sm_clock_mhz for one in capped if one.sm_clock_mhz)
     return clocks_mhz[len(clocks_mhz) // 10] if clocks_mhz else 0
 
 

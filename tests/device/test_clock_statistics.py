@@ -171,4 +171,5 @@ def test_the_power_limit_holds_a_gpu_at_clocks_that_hardly_go_below_one():
     assert capped_clock_mhz(samples) == 1750
     assert capped_clock_mhz([sample._replace(throttle_reasons=0) for sample in samples]) == 0
     assert capped_clock_mhz([sample._replace(throttle_reasons=HOT) for sample in samples]) == 0
+    assert capped_clock_mhz([sample._replace(throttle_reasons=HOT | capped) for sample in samples]) == 0
     assert capped_clock_mhz([]) == 0
