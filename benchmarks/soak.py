@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from soak_findings import Finding, find
 from soak_plan import BUS_TIMEOUT_S, SLOW, make_plan, make_rare_plan, write_plan
+from worlds import ceiling_mhz
 
 from perseus_ds.simulator.models import MODELS
 from perseus_ds.simulator.state import MAX_ITERATIONS
@@ -104,8 +105,8 @@ def configuration(arguments: argparse.Namespace, directory: Path) -> dict:
 
 def _throttle(one: dict[str, Any], gpu: str) -> dict[str, float]:
     """Return a straggler's entry in the configuration."""
-    ceiling_mhz = int(one["value"] * (MODELS[gpu].top_clock_mhz or 1410))
-    slow = {"slowdown": one["value"]} if one["kind"] == "straggler" else {"ceiling_mhz": ceiling_mhz}
+    value = one["value"]
+    slow = {"slowdown": value} if one["kind"] == "straggler" else {"ceiling_mhz": ceiling_mhz(gpu, value)}
     return {"stage": one["rank"], "begin_iteration": one["begin"], "end_iteration": one["end"], **slow}
 
 

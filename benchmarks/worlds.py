@@ -129,12 +129,16 @@ def run(gpu: str, case: Case, steps: int = 140) -> Path:
     return directory / "run"
 
 
+def ceiling_mhz(gpu: str, share: float = CEILING) -> int:
+    """Return the ceiling of a hot GPU, as a share of its model's highest clock."""
+    return int(share * (MODELS[gpu].top_clock_mhz or 1410))
+
+
 def configuration(gpu: str, case: Case, directory: Path) -> dict[str, Any]:
     """Return a job's configuration."""
     simulator: dict[str, Any] = {"gpu": gpu, **STREAMS, **case.simulator}
     if case.straggler:
-        top_mhz = MODELS[gpu].top_clock_mhz or 1410
-        slow = {"slowdown": 1.3} if gpu == "kind" else {"ceiling_mhz": int(CEILING * top_mhz)}
+        slow = {"slowdown": 1.3} if gpu == "kind" else {"ceiling_mhz": ceiling_mhz(gpu)}
         simulator["throttle"] = [
             {"pipeline": 1, "stage": 0, "begin_iteration": ONSET, "end_iteration": END, **slow},
         ]
