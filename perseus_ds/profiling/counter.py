@@ -18,6 +18,9 @@ _LATEST = 0.9
 _GUESSED, _CALIBRATED = 0.15, 0.03  # how far a period may be from the first one assumed
 _FEW, _MANY = 16, 64  # polls that decide which of them it is
 _TELLING = 0.3  # regularity at a known period from which on polls tell the updates that they saw
+# Polls later than most by so many standard deviations, and these parts of a period, may have seen a late update.
+_OUT_OF_STEP, _MATTERS, _HOST_IS_LATE = 4.0, 0.03, 0.25
+_FEW_OF_THEM = 0.3  # share of the polls: where more are that late, the host is
 # Where less than this share of the increments saw nothing doubtful, doubtful times count too.
 _ENOUGH_SURE = 0.6
 # Of what an update may have looked at: a doubt that is shorter changes it by less than the counter's noise.
@@ -112,6 +115,9 @@ def counter_trace(
     A poll sees an update up to one polling interval late, or much later on a busy host. Updates are regular, so all
     polls together determine their times far better than one poll. If they are not regular, the poll times count.
 
+    Of an H100's and an H200's updates, some come 6 to 11 ms late, and tell of that longer time. A poll that is late
+    does not say which of both it was: it does not count, and the increments before and after it become one.
+
     Args:
         samples: (monotonic time in seconds, counter in joules) of each changed point, ascending.
         begin_s: Increments with a window before this time are dropped.
@@ -128,6 +134,8 @@ def counter_trace(
     if len(times) < 4:
         return None
     updates_s, period_s, index = _update_grid(times, usual_period_s)
+    in_step = _in_step(times - updates_s[index], period_s)
+    index, energy = index[in_step], energy[in_step]
     first, last, increments = index[:-1], index[1:], np.diff(energy)
     # The first of an increment's updates comes a period after the increment's begin.
     seen_from_s = updates_s[first] - (period_s if reach_s is None else reach_s - period_s)
@@ -138,6 +146,15 @@ def counter_trace(
     if np.count_nonzero(kept) < 3:
         return None
     return CounterTrace(updates_s, period_s, first[kept], last[kept], increments[kept])
+
+
+def _in_step(late_s: Array, period_s: float) -> NDArray[np.bool_]:
+    """Return which polls, given how late each is, saw an update that came in time."""
+    later_s = late_s - np.median(late_s)
+    usual_s = 1.4826 * float(np.median(np.abs(later_s)))
+    least_s, most_s = max(_OUT_OF_STEP * usual_s, _MATTERS * period_s), _HOST_IS_LATE * period_s
+    in_step = (later_s <= least_s) | (later_s > most_s)
+    return in_step if np.mean(in_step) > 1.0 - _FEW_OF_THEM else np.ones_like(in_step)
 
 
 def updates_seen(times_s: Array, period_s: float) -> tuple[Array, Array]:

@@ -27,6 +27,7 @@ _MISSED = 1.5  # periods between two readings from which on one was missed
 _LEAST = 40
 _UNSURE = 0.01  # of a power, as a standard deviation: from this doubt on, the shown ones may tell more than a counter
 _WORSE = 2.0  # times the counter's doubt: shown powers that leave more tell nothing
+_NOISY = 0.2  # standard deviation of one: an H200's, in short instructions and beside reads of its counter, have 0.4
 # As published; another one is looked for where it does not explain the shown powers.
 _PUBLISHED = SampledWindow(0.0, 0.25)
 
@@ -59,9 +60,9 @@ def sharpened(counted: Powers, limited: Limited, shown: CounterReader) -> Powers
         shown: Reader of what ``as_counter`` returns.
 
     Returns:
-        ``counted`` itself where the counter leaves little in doubt, and where the shown powers are not explained or
-        tell much less. Where the counter is not explained, the shown ones alone: what has been counted still tells the
-        level.
+        ``counted`` itself where the counter leaves little in doubt, and where the shown powers are not explained, are
+        noisy, or tell much less. Where the counter is not explained, the shown ones alone: what has been counted still
+        tells the level.
     """
     if counted.verdict.explained and _doubt(counted) < _UNSURE and not counted.window.averages:
         return counted
@@ -69,7 +70,8 @@ def sharpened(counted: Powers, limited: Limited, shown: CounterReader) -> Powers
         _, found = fit_powers(limited, shown, guess=_PUBLISHED)
     except (TooLittleSeen, np.linalg.LinAlgError):
         return counted
-    if not found.verdict.explained or _doubt(found) > _WORSE * _doubt(counted):
+    clear = found.verdict.explained and found.fit.noise < _NOISY
+    if not clear or _doubt(found) > _WORSE * _doubt(counted):
         return counted
     level = _level(counted, found.fit.values)
     evidence, fit = found.evidence.scaled(level), found.fit

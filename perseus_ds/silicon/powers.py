@@ -9,7 +9,7 @@ import numpy as np
 
 from perseus_ds.silicon.lab import Lab
 
-__all__ = ["Rows", "changed", "power_w", "steady"]
+__all__ = ["Rows", "changed", "counted_between", "power_w", "steady"]
 
 Rows = Sequence[tuple[float, tuple[float, ...]]]
 """Time and values of each reading of a watch."""
@@ -31,6 +31,13 @@ def power_w(rows: Rows, begin_s: float, end_s: float) -> float:
         return float("nan")
     at_s, energy_j = np.array(points).T
     return float(np.polyfit(at_s, energy_j, 1)[0])
+
+
+def counted_between(rows: Rows, begin_s: float, end_s: float) -> float:
+    """Return what the energy counter, which is the first value, counted between two times with a steady power."""
+    at_s, energy_j = np.array(changed(rows)).T
+    begin_j, end_j = np.interp([begin_s, end_s], at_s, energy_j)
+    return float(end_j - begin_j)
 
 
 def steady(lab: Lab, names: Sequence[str]) -> Rows:
