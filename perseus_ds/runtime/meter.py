@@ -22,6 +22,7 @@ __all__ = ["RankMeter"]
 _OF_A_REST = 2  # switches
 _TELL_OF_CLOCKS = 3  # iterations
 _SUSPECT = 1.01  # times as long as expected: up to that, late clocks have nothing to excuse
+_AS_SLOW = 0.03  # so much may a slow GPU's slowdown differ from what was told last
 
 
 class RankMeter:
@@ -53,6 +54,7 @@ class RankMeter:
         )
         self._training: tuple[int, float] | None = None  # number and begin of the training iteration that lasts
         self._told = -1  # iteration of the latest health
+        self._told_slowdown = 1.0
 
     def iteration_over(self, now_s: float) -> None:
         """Close the current iteration, if any: the next one, or an evaluation, begins."""
@@ -137,7 +139,8 @@ class RankMeter:
         """Return how the latest iteration went compared with the profile; before the first plan table, as expected.
 
         An iteration is told of once: NaN while there is no newer one. Clocks that came far too late are no slow GPU,
-        unless they did in the iteration before, too.
+        unless they did in the iteration before, too, or the GPU seems as slow as was told last: a new plan moves the
+        instructions that look so.
         """
         recent = self.measurements.recent(_TELL_OF_CLOCKS)
         if table is None or not recent:
@@ -161,10 +164,12 @@ class RankMeter:
             for timed, time_s in zip(latest.instructions, times_s, strict=True)
         ]
         found = told(ran)
-        if self.gpu.held_mhz or not found.slowdown > _SUSPECT:
-            return found
-        *_, before, late = (frozenset(), *ran_at_earlier(recent, expected_s))
-        for index in late - before:
-            one = latest.instructions[index]
-            ran[index] = ran[index]._replace(time_s=expected_s(one.operation, one.frequency_mhz))
-        return told(ran)
+        as_slow = self._told_slowdown > _SUSPECT and abs(found.slowdown / self._told_slowdown - 1.0) <= _AS_SLOW
+        if not (self.gpu.held_mhz or found.slowdown <= _SUSPECT or as_slow):
+            *_, before, late = (frozenset(), *ran_at_earlier(recent, expected_s))
+            for index in late - before:
+                one = latest.instructions[index]
+                ran[index] = ran[index]._replace(time_s=expected_s(one.operation, one.frequency_mhz))
+            found = told(ran)
+        self._told_slowdown = found.slowdown
+        return found

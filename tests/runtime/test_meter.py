@@ -203,6 +203,20 @@ def test_a_clock_far_too_late_is_no_slow_gpu_unless_it_was_in_the_iteration_befo
     assert found == pytest.approx([1.0, 1.0, 1.5, 1.0, 1.6])
 
 
+def test_a_slow_gpu_has_not_recovered_where_a_new_plan_makes_its_instructions_look_late():
+    """Those at the highest clock take as long as usual at the lower one, and after a switch these are others."""
+    rank, table = Rank(), expecting({1400: 2.0, 1200: 3.0})
+    before, after = IterationClocks(1200, (1200, 1400, 1400)), IterationClocks(1200, (1200,) * 3 + (1400,) * 4)
+    found = []
+    for number, (clocks, slowdown) in enumerate([(before, 1.5)] * 2 + [(after, 1.5)] * 2 + [(after, 1.0)]):
+        low, high = (clocks.planned_mhz.count(mhz) for mhz in (1200, 1400))
+        rank.runs(number, *[(FORWARD, 3.0 * slowdown)] * low, *[(FORWARD, 2.0 * slowdown)] * high, clocks=clocks)
+        rank.meter._recorder._pending[0].token.requested_s[low] = rank.timer.now_s - high * 2.0 * slowdown
+        rank.meter.collect()
+        found.append(rank.meter.health(table).slowdown)
+    assert found == pytest.approx([1.0, 1.5, 1.5, 1.5, 1.0])
+
+
 def test_what_few_other_instructions_do_makes_no_slow_gpu_of_late_clocks():
     rank, table = Rank(), expecting({1400: 2.0, 1200: 3.0})
     clocks = IterationClocks(1200, (1200, 1400, 1400, 1400))
