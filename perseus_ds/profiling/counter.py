@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +62,19 @@ class CounterTrace:
     first: NDArray[np.intp]
     last: NDArray[np.intp]
     energy_j: Array
+
+    @property
+    def seen(self) -> NDArray[np.intp]:
+        """Which of the times between two updates belong to an increment, ascending."""
+        open_ones = np.zeros(len(self.updates_s), dtype=np.intp)
+        np.add.at(open_ones, self.first, 1)
+        np.add.at(open_ones, self.last, -1)
+        return np.flatnonzero(np.cumsum(open_ones)[:-1])
+
+    def thinned(self, most: int) -> CounterTrace:
+        """Return a trace of every so many of the increments, so that not many more than ``most`` are left."""
+        every = slice(None, None, max(1, len(self.energy_j) // most))
+        return replace(self, first=self.first[every], last=self.last[every], energy_j=self.energy_j[every])
 
 
 CounterReader = Callable[[float | None], CounterTrace]

@@ -45,6 +45,8 @@ _LEAST = 40
 _FELT = 0.01  # of a period: an increment that saw the power limit hold for less did not
 # Fits whose noise differs by less than this factor explain the counter equally well.
 _ALIKE = 1.05
+# Increments that tell windows apart; a counter that moves 50 times a second has more.
+_ENOUGH = 1500
 _PART = 0.25  # of the period: what the GPUs look at that do not look at all of it
 # Standard deviation of how much more than its mean an instruction draws in its first half, as a share of the largest
 # power: a backward of matrix and memory work has 0.2.
@@ -126,8 +128,11 @@ def fit_powers(
             return columns.states, best
     longest_s = _longest_s(seen, limited.did[-1].end_s - limited.did[0].begin_s)
     coarse = Timeline(work.edges_s, work.values @ parabolas(columns.curves, columns.clock, columns.plateaus))
-    windows = find_windows(seen.within(longest_s), coarse, longest_s / seen.period_s)
-    best = _best([_settled(seen, one) for one in (*windows, *_narrower(windows))])
+    few = replace(seen, within=lambda reach_s: counter(reach_s).thinned(_ENOUGH))
+    windows = find_windows(few.within(longest_s), coarse, longest_s / seen.period_s)
+    best = _best([_settled(few, one) for one in (*windows, *_narrower(windows))])
+    if len(counter(None).energy_j) >= 2 * _ENOUGH:  # some were left out
+        best = _settled(seen, best.window)
     if best.verdict.explained:
         return columns.states, best
     trace = seen.within(best.window.reach * best.period_s)

@@ -83,13 +83,14 @@ FULL_PERIOD = SampledWindow(0.0, 1.0)
 
 def exposure(timeline: Timeline, trace: CounterTrace, window: SampledWindow) -> Array:
     """Return what each increment of ``trace`` saw, in seconds scaled to whole periods, shape (n, c)."""
-    period_s = np.diff(trace.updates_s)
-    end_s = trace.updates_s[1:] - window.offset * period_s
+    seen = trace.seen
+    period_s = np.diff(trace.updates_s)[seen]
+    end_s = trace.updates_s[1:][seen] - window.offset * period_s
     over_s, decay_s = window.average * trace.period_s, window.decay * trace.period_s
     begin = timeline.averaged(end_s - window.width * period_s, over_s, decay_s)
-    seen = (timeline.averaged(end_s, over_s, decay_s) - begin) / window.width
-    summed = np.vstack([np.zeros((1, seen.shape[1])), np.cumsum(seen, axis=0)])
-    return summed[trace.last] - summed[trace.first]
+    shown = (timeline.averaged(end_s, over_s, decay_s) - begin) / window.width
+    summed = np.vstack([np.zeros((1, shown.shape[1])), np.cumsum(shown, axis=0)])
+    return summed[np.searchsorted(seen, trace.last)] - summed[np.searchsorted(seen, trace.first)]
 
 
 def find_windows(trace: CounterTrace, timeline: Timeline, longest: float = 0.0) -> list[SampledWindow]:

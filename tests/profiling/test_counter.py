@@ -102,6 +102,19 @@ def test_a_poll_that_is_late_by_most_of_a_period_is_told_by_the_next() -> None:
     assert trace.updates_s == pytest.approx(0.1 * np.arange(60), abs=0.02)
 
 
+def test_an_update_that_came_late_and_told_of_that_longer_time_is_counted_with_the_next() -> None:
+    updates_s = 0.1 * np.arange(60.0)
+    updates_s[20::10] += 0.01
+    seen = [(at_s + 0.001, 100.0 * at_s) for at_s in updates_s]
+
+    trace = counter_trace(seen, -1.0, 6.0)
+
+    assert trace is not None
+    took_s = trace.updates_s[trace.last] - trace.updates_s[trace.first]
+    assert sorted(set((trace.last - trace.first).tolist())) == [1, 2]
+    assert trace.energy_j == pytest.approx(100.0 * took_s, rel=1e-3), "100 W throughout"
+
+
 def test_a_counter_that_moves_twice_in_a_period_has_one_update_there() -> None:
     seen = [(0.1 * i, 30.0 * i) for i in range(60)]
     seen.insert(21, (2.03, 605.0))

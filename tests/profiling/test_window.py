@@ -28,6 +28,20 @@ def test_an_exposure_is_what_the_window_saw_scaled_to_the_period() -> None:
     assert half == pytest.approx(np.array([[100.0, 0.0], [50.0, 75.0]]))
 
 
+def test_fewer_increments_saw_what_they_saw_among_all() -> None:
+    timeline = square_wave(0.033, 80.0, 400.0, 5.0)
+    updates_s = np.arange(0.5, 4.6, 0.1)
+    first = np.delete(np.arange(len(updates_s) - 1), [7, 8, 20])  # three updates were missed
+    last = np.append(first[1:], len(updates_s) - 1)
+    trace = CounterTrace(updates_s, 0.1, first, last, np.arange(1.0, len(first) + 1.0))
+    few = trace.thinned(10)
+
+    assert few.energy_j.tolist() == trace.energy_j[::3].tolist()
+    window = SampledWindow(0.3, 0.25, 2.0)
+    assert exposure(timeline, few, window) == pytest.approx(exposure(timeline, trace, window)[::3])
+    assert trace.thinned(50).energy_j.tolist() == trace.energy_j.tolist()
+
+
 def test_a_tenth_of_the_increments_may_be_wrong() -> None:
     timeline = square_wave(0.033, 80.0, 400.0, 40.0)
     rng = np.random.default_rng(1)
