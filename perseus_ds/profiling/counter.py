@@ -128,7 +128,7 @@ def counter_trace(
     A poll sees an update up to one polling interval late, or much later on a busy host. Updates are regular, so all
     polls together determine their times far better than one poll. If they are not regular, the poll times count.
 
-    Of an H100's and an H200's updates, some come 6 to 11 ms late, and tell of that longer time. A poll that is late
+    Of an H100's and an H200's updates, some come 4 to 11 ms late, and tell of that longer time. A poll that is late
     does not say which of both it was: it does not count, and the increments before and after it become one.
 
     Args:
