@@ -79,7 +79,7 @@ def alone_w(name, waiting_w):
 def test_updates_that_come_late_are_no_noise():
     """An H200's pieces of 60 ms fp32 and 40 ms memory work, by chance, with waits of 0 to 120 ms between.
 
-    One update in thirteen came 4 to 11 ms late. On the grid of the others, the increments before and after it were 10 to
+    One update in thirteen came 4 to 11 ms late. On the grid of the others, increments before and after these were 10 to
     47 % off: 3.8 % of all, and at 4 % the attribution does not believe its result.
     """
     found = found_in("h200/mix.json")
