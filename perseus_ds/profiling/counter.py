@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +64,7 @@ class CounterTrace:
     last: NDArray[np.intp]
     energy_j: Array
 
-    @property
+    @cached_property
     def seen(self) -> NDArray[np.intp]:
         """Which of the times between two updates belong to an increment, ascending."""
         open_ones = np.zeros(len(self.updates_s), dtype=np.intp)

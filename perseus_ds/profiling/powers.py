@@ -118,7 +118,8 @@ def fit_powers(
     """
     work = work_of(limited)
     columns = work.columns
-    seen = _Seen(work, counter, counter(None).period_s)
+    everything = counter(None)
+    seen = _Seen(work, counter, everything.period_s)
     if window is not None:
         return columns.states, _fitted(seen, window, 0)
     if guess is not None:
@@ -131,7 +132,7 @@ def fit_powers(
     few = replace(seen, within=lambda reach_s: counter(reach_s).thinned(_ENOUGH))
     windows = find_windows(few.within(longest_s), coarse, longest_s / seen.period_s)
     best = _best([_settled(few, one) for one in (*windows, *_narrower(windows))])
-    if len(counter(None).energy_j) >= 2 * _ENOUGH:  # some were left out
+    if len(everything.energy_j) >= 2 * _ENOUGH:  # some were left out
         best = _settled(seen, best.window)
     if best.verdict.explained:
         return columns.states, best
