@@ -85,7 +85,12 @@ class Sweep:
         wanted = (state for state, weight in self._weight.items() if weight > 0)
         enough = _ENOUGH_PRECISE if self._observed else _ENOUGH
         told = self._precise and all(self._visits[state] >= enough for state in wanted)
-        return told or self.iterations >= self._config.max_iterations
+        return told or not self.iterations_left
+
+    @property
+    def iterations_left(self) -> int:
+        """Iterations until the sweep ends, whatever it knows."""
+        return max(0, self._config.max_iterations - self.iterations)
 
     def next_frequencies(self) -> tuple[int, ...]:
         """Choose the next iteration's clocks, and count it as run.

@@ -54,6 +54,7 @@ class Profiler:
         self._guess: SampledWindow | None = None
         self._vague = False
         self._searched_at = 0
+        self._begun_at = self._lasts = 0  # in iterations: the newest estimate, the last one that ended
         self._estimating: Future[Attribution] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="perseus_ds-profiler")
 
@@ -73,12 +74,16 @@ class Profiler:
         In an iteration longer than the baseline, instructions beyond the baseline's end run at its last clock.
         """
         if self._estimating is not None and self._estimating.done():
+            self._lasts = self._sweep.iterations - self._begun_at
             if self._estimating.exception() is None:
                 found = self._estimating.result()
                 self._sweep.observe(found.curves, found.blocking_power_w, found.sustained_mhz)
             self._estimating = None
+        # An estimate that ends after the sweep steers nothing, and the report would wait for it.
+        in_time = self._lasts <= self._sweep.iterations_left
         # Tensor-parallel ranks run each clock together: what each estimates on its own must not part them.
-        if self._estimating is None and self._sweep.iterations and self._topology.shard_size == 1:
+        if self._estimating is None and self._sweep.iterations and in_time and self._topology.shard_size == 1:
+            self._begun_at = self._sweep.iterations
             if self._sweep.iterations > _SEARCH_AGAIN * self._searched_at:
                 # While there was little to see, a wrong window may have fitted; a search takes seconds.
                 self._guess, self._searched_at = None, self._sweep.iterations

@@ -36,10 +36,10 @@ def curve(kind: Kind) -> tuple[ProfilePoint, ...]:
 class Training:
     """A stage that is alone, and what has been measured of it."""
 
-    def __init__(self, topology: Topology = ALONE, counter: bool = True) -> None:
+    def __init__(self, topology: Topology = ALONE, counter: bool = True, max_iterations: int = 60) -> None:
         self.pipeline = TruePipeline({CurveKey(0, kind): curve(kind) for kind in (Kind.FORWARD, Kind.BACKWARD)})
         self.measurements, self.counter, self.iteration = Measurements(), counter, 0
-        self.config = ProfilingConfig(max_iterations=60)
+        self.config = ProfilingConfig(max_iterations=max_iterations)
         sweep = Sweep(self.pipeline.keys(0), CLOCKS_MHZ, self.config, LATENCY_S, INSTRUCTION_S)
         self.calls: list[tuple] = []
         self.profiler = Profiler(topology, self.measurements, sweep, LATENCY_S, 0, self.calling)
@@ -127,6 +127,26 @@ def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypat
     assert estimating[0] is None
     assert estimating[1] is estimating[2] is not None
     go_on.set()
+
+
+def test_an_estimate_that_would_end_after_the_sweep_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler, lasts = Training(max_iterations=30).profiler, 8
+    begun, ends = [], [threading.Event() for _ in range(30)]
+
+    def estimate() -> None:
+        begun.append(profiler._begun_at)
+        ends[begun[-1] + lasts].wait(60.0)
+        raise PerseusError("the energy counter did not move")
+
+    monkeypatch.setattr(profiler, "_attribute", estimate)
+    while not profiler.done:
+        ends[profiler.iterations].set()
+        if begun and profiler.iterations == begun[-1] + lasts:
+            wait_for_estimate(profiler)
+        profiler.next_clocks()
+        time.sleep(0.005)  # until it has begun
+
+    assert begun == [1, 9, 17]
 
 
 def test_the_window_is_looked_for_anew_whenever_there_is_more_than_twice_as_much_to_see() -> None:
