@@ -45,6 +45,9 @@ IntArray = NDArray[np.int64]
 # How late a plan may be expected, by how late the ordinary one is; both as shares of the iteration time. The rest is
 # paid for with energy.
 _TOLERANCE = ((0.0, 0.0005, 0.001, 0.003, 0.0075), (0.0, 0.002, 0.0028, 0.0028, 0.0048))
+# The same where GPUs stand still or few clocks come very late. Real iterations differ by such things, and at most a
+# hundredth is to be lost in all.
+_TOLERANCE_AT_MOST = 0.003
 # How much of the lateness beyond that a plan for a shorter iteration makes up for, by what a second costs in mean
 # powers: moves of single instructions are the better way where it is dear.
 _PART = ((0.5, 1.0), (1.0, 0.4))
@@ -185,8 +188,10 @@ def _start(frontier: Frontier, nodes: Neighbours, t_s: float, draws: Draws, wort
     clock = np.searchsorted(nodes.clocks_mhz, quick)
     expected_s = run_late(nodes, clock, draws, no_blame(clock.size))[0]
     lateness_s = expected_s - problem.dag.makespan(nodes.option_s[nodes.row, clock])
-    tolerance_s = t_s * float(np.interp(lateness_s / t_s, *_TOLERANCE))
-    tolerance_s *= min(1.0, worth)
+    tolerance = float(np.interp(lateness_s / t_s, *_TOLERANCE))
+    if nodes.stall_s > 0.0 or problem.profile.switch_tail_share > 0.0:
+        tolerance = min(tolerance, _TOLERANCE_AT_MOST)
+    tolerance_s = t_s * tolerance * min(1.0, worth)
     part = 1.0 if tolerance_s >= lateness_s else float(np.interp(worth, *_PART))
     target_s = frontier.clamp(t_s + part * (tolerance_s - lateness_s))
     frequencies = round_durations(problem, *frontier.solution(target_s), target_s)

@@ -134,7 +134,7 @@ def test_plans_of_few_switches_that_begin_beyond_the_time_allowed_may_be_the_bes
     assert plan.energy_j < 0.895 * at_highest(problem).energy_j
 
 
-@pytest.mark.parametrize(("slower", "saves"), [(1.0, 0.03), (1.03, 0.0175)])
+@pytest.mark.parametrize(("slower", "saves"), [(1.0, 0.018), (1.03, 0.015)])
 def test_random_moves_find_plans_that_single_ones_do_not(gpt3, monkeypatch, slower, saves):
     """As on a GH200: 20 to 200 ms to each clock, and a tail. Instructions take 15 to 45 ms."""
     clocks_mhz = sorted({point.frequency_mhz for curve in gpt3.profile.curves.values() for point in curve})
@@ -147,7 +147,7 @@ def test_random_moves_find_plans_that_single_ones_do_not(gpt3, monkeypatch, slow
     plan = on_time_plan(frontier, t_s, 0.02)
     monkeypatch.setattr(on_time, "searched", lambda *_: None)
     without = on_time_plan(frontier, t_s, 0.02)
-    assert plan.time_s < 1.008 * t_s  # the controller emulated: 1.0063, and 1.0119 of plans that expected 1.0054
+    assert plan.time_s < 1.005 * t_s
     assert plan.energy_j < (1.0 - saves) * without.energy_j
 
 
