@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
@@ -131,22 +132,19 @@ def test_nothing_is_estimated_before_the_first_sweep_nor_twice_at_once(monkeypat
 
 def test_an_estimate_that_would_end_after_the_sweep_does_not_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     profiler, lasts = Training(max_iterations=30).profiler, 8
-    begun, ends = [], [threading.Event() for _ in range(30)]
+    begun: list[tuple[int, Future]] = []
 
-    def estimate() -> None:
-        begun.append(profiler._begun_at)
-        ends[begun[-1] + lasts].wait(60.0)
-        raise PerseusError("the energy counter did not move")
+    def submit(_attribute) -> Future:
+        begun.append((profiler.iterations, Future()))
+        return begun[-1][1]
 
-    monkeypatch.setattr(profiler, "_attribute", estimate)
+    monkeypatch.setattr(profiler._thread, "submit", submit)
     while not profiler.done:
-        ends[profiler.iterations].set()
-        if begun and profiler.iterations == begun[-1] + lasts:
-            wait_for_estimate(profiler)
+        if begun and profiler.iterations == begun[-1][0] + lasts:
+            begun[-1][1].set_exception(PerseusError("profiling-no-energy", updates=0, instructions=0))
         profiler.next_clocks()
-        time.sleep(0.005)  # until it has begun
 
-    assert begun == [1, 9, 17]
+    assert [iteration for iteration, _ in begun] == [1, 9, 17]
 
 
 def test_the_window_is_looked_for_anew_whenever_there_is_more_than_twice_as_much_to_see() -> None:
