@@ -139,7 +139,9 @@ class StragglerConfig(Section):
         default=1.05, gt=1.0, description="A stage slower than expected by this factor is a straggler."
     )
     onset_iterations: int = Field(
-        default=2, ge=1, description="Consecutive slow iterations before the other pipelines slow down."
+        default=2,
+        ge=1,
+        description="Consecutive slow iterations before the other pipelines slow down; more below a slowdown of 1.08.",
     )
     recovery_threshold: float = Field(
         default=1.03, gt=1.0, description="Below this factor a straggler counts as normal again."

@@ -1,7 +1,8 @@
 """Stragglers: which stage is slow, by how much, for how long. Pure functions and trackers, equal on every rank.
 
 A stage's slowdown comes from ``stage_condition.health`` (design of Perseus, SOSP '24, section 4.3: stragglers). Slowing
-the others down needs patience, and the patience doubles with every relapse. Speeding up needs none.
+the others down needs patience: more for a small slowdown, which noise may look like, and twice as much with every
+relapse. Speeding up needs none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ __all__ = ["DriftWatch", "StragglerTracker"]
 # An active slowdown is replaced only when it has moved by more, so that a plan is not remade for noise.
 _SAME_WITHIN = 0.05
 _MOST_PATIENCE = 64
+# Noise of a busy host looks like 6 % for two iterations, and a smaller slowdown costs less until it is noticed. Below
+# this one, patience grows as for a mean of so many iterations to be as sure.
+_SMALL = 0.08
 
 
 class StragglerTracker:
@@ -84,7 +88,8 @@ class StragglerTracker:
         noticed = self._noticed
         over = (noticed > 1.0) & (self._normal >= self._config.recovery_iterations)
         eased = (noticed > 1.0) & ~over & (seen < noticed * (1.0 - _SAME_WITHIN))
-        worse = ~over & (self._above >= np.maximum(patience, 1))
+        as_sure = np.clip((self._least - 1.0) / _SMALL, 0.0, 1.0) ** 2
+        worse = ~over & (self._above * as_sure >= np.maximum(patience, 1))
         # Rounded down: the others must never become slower than the straggler.
         found = np.floor(np.where(worse, self._least, seen) * 100.0 + 1e-6) / 100.0
         self._noticed = np.where(over, 1.0, np.where(worse | eased, np.maximum(found, 1.0), noticed))

@@ -111,6 +111,10 @@ def noticed(seen, throttled: bool = False, **settings) -> list[float]:
         pytest.param([1.1, 1.5, 1.6], {"onset_iterations": 3}, [1.0, 1.0, 1.5], id="the less slow of the latest two"),
         pytest.param([1.6, 1.6, 1.3], {"onset_iterations": 3}, [1.0, 1.0, 1.3], id="the latest"),
         pytest.param([1.2999, 1.2999], {}, [1.0, 1.29], id="rounded down"),
+        pytest.param([1.08] * 2, {}, [1.0, 1.08], id="eight per cent is no noise"),
+        pytest.param([1.06, 1.07, 1.0, 1.07, 1.06, 1.0], {}, [1.0] * 6, id="six per cent may be"),
+        pytest.param([1.06] * 4, {}, [1.0] * 3 + [1.06], id="a small slowdown takes more iterations"),
+        pytest.param([1.05] * 6, {}, [1.0] * 5 + [1.05], id="a smaller one still more"),
         pytest.param([1.3, 1.3, 1.03, 1.029], {}, [1.0, 1.3, 1.03, 1.0], id="normal is below the other threshold"),
         pytest.param([1.3, 1.3, 1.02, 1.02], {"recovery_iterations": 3}, [1.0, 1.3, 1.02, 1.02], id="eased at once"),
         pytest.param([1.3, 1.3, 1.24, 1.23], {}, [1.0, 1.3, 1.3, 1.23], id="the same within five per cent"),
@@ -127,6 +131,10 @@ def test_what_is_noticed_and_how_slow_it_is_said_to_be(seen, settings, active):
 def test_a_driver_that_says_why_shortens_the_patience_and_makes_nobody_slow(onset):
     assert noticed([1.0] * 5, throttled=True, onset_iterations=onset) == [1.0] * 5
     assert noticed([1.3] * 5, throttled=True, onset_iterations=onset).index(1.3) == max(onset // 2, 1) - 1
+
+
+def test_a_small_slowdown_that_the_driver_explains_takes_half_the_iterations_too():
+    assert noticed([1.06] * 2, throttled=True) == [1.0, 1.06]
 
 
 def test_patience_grows_to_64_iterations_and_returns_after_so_many_calm_ones():
