@@ -2,9 +2,9 @@
 
     python benchmarks/switching.py [--microbatches 12 24 48 96] [--latencies 0.01 0.03 0.1] [--stall 0] [--points 25]
 
-A clock is asked for ahead by its latency; what is left is a jitter of a tenth of that. Every plan along the frontier is
-simulated with draws of its own. Each row has the worst of them, beside the ordinary plans' worst with the same jitter,
-and with clocks that are asked for only as their instruction begins.
+A clock is asked for ahead by its latency, so that it comes when the plan wants it; what is left is a jitter of a tenth
+of that. Every plan along the frontier is simulated with draws of its own. Each row has the worst of them, beside the
+ordinary plans' worst with the same jitter, and with clocks that are asked for only as their instruction begins.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ def simulated(problem: Problem, plan: Plan, late_s: NDArray[np.float64]) -> tupl
     Args:
         problem: What was planned.
         plan: A plan of it.
-        late_s: How late each instruction's clock comes, shape (draws, instructions).
+        late_s: How late each instruction's clock comes after it was planned to, shape (draws, instructions).
 
     Returns:
         Mean time and energy.
     """
     dag = problem.dag
+    late_s = late_s + np.array([plan.aims_s.get(one, 0.0) for one in dag.instructions])
     stage_energy_j = np.zeros(len(late_s))
     before, after = {}, {}
     for order in dag.program_order:

@@ -19,6 +19,9 @@ StageSlowdowns = tuple[float, ...]
 StageClocks = Mapping[Operation, int]
 """SM clock by instruction, in the stage's program order."""
 
+StageAims = Mapping[Operation, float]
+"""Seconds by instruction, of some of a stage's."""
+
 
 @dataclass(frozen=True)
 class FrequencyPlan:
@@ -33,6 +36,7 @@ class FrequencyPlan:
         switch_jitter_s: Jitter of clocks that ``time_s`` and ``energy_j`` are expected values for.
         deviation_s: Standard deviation of the iteration time where micro-batches differ, else 0.
         rest_mhz: SM clock in a long wait before an iteration's first instruction; 0: nobody rests.
+        aims_s: Per stage, how long after an instruction's begin its clock is to come, where that is not at the begin.
     """
 
     time_s: float
@@ -43,16 +47,31 @@ class FrequencyPlan:
     switch_jitter_s: float = 0.0
     deviation_s: float = 0.0
     rest_mhz: int = 0
+    aims_s: tuple[StageAims, ...] = ()
+
+    def aims_of(self, stage: int) -> tuple[float, ...]:
+        """Return how long after each instruction of a stage begins its clock is to come, in program order.
+
+        Args:
+            stage: The stage.
+
+        Returns:
+            Seconds, negative for before the begin; empty where all clocks are to come at the begins.
+        """
+        if not self.aims_s:
+            return ()
+        return tuple(self.aims_s[stage].get(operation, 0.0) for operation in self.clocks_mhz[stage])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of ``plan.json``; its rows are those of ``Instruction.to_row``."""
+        """Return the content of ``plan.json``: rows as of ``Instruction.to_row``, and aims in the same order."""
         rows = [
             Instruction.of(stage, operation).to_row(mhz)
             for stage, clocks in enumerate(self.clocks_mhz)
             for operation, mhz in clocks.items()
         ]
+        aims_s = [aim_s for stage in range(len(self.clocks_mhz)) for aim_s in self.aims_of(stage)]
         names = ("time_s", "energy_j", "lower_bound_j", "switches", "switch_jitter_s", "deviation_s", "rest_mhz")
-        return {**{name: getattr(self, name) for name in names}, "frequency_mhz": rows}
+        return {**{name: getattr(self, name) for name in names}, "frequency_mhz": rows, "aims_s": aims_s}
 
 
 @dataclass(frozen=True)

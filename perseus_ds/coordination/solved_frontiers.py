@@ -125,9 +125,12 @@ class SolvedFrontiers:
 
 def _for_ranks(plan: Plan, rest_mhz: int) -> FrequencyPlan:
     """Return a plan as the ranks need it."""
-    clocks: list[dict] = [{} for _ in range(1 + max(one.stage for one in plan.frequency_mhz))]
+    stages = 1 + max(one.stage for one in plan.frequency_mhz)
+    clocks, aims_s = ([{} for _ in range(stages)] for _ in range(2))
     for one, mhz in plan.frequency_mhz.items():
         clocks[one.stage][one.operation] = mhz
+    for one, aim_s in plan.aims_s.items():
+        aims_s[one.stage][one.operation] = aim_s
     return FrequencyPlan(
         plan.time_s,
         plan.energy_j,
@@ -137,6 +140,7 @@ def _for_ranks(plan: Plan, rest_mhz: int) -> FrequencyPlan:
         plan.switch_jitter_s,
         plan.deviation_s,
         rest_mhz,
+        tuple(aims_s) if plan.aims_s else (),
     )
 
 

@@ -11,6 +11,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from perseus_ds.frontier.aims import aims_s
+
 __all__ = ["Blame", "no_blame", "run_late"]
 
 FloatArray = NDArray[np.float64]
@@ -42,8 +44,9 @@ class _Runs(NamedTuple):
     when instructions usually begin. So each draw is run twice where latencies are known.
 
     Attributes:
-        late_s: How late the clock of each instruction comes, beyond its latency; negative: early. Shape
+        late_s: How late the clock of each instruction comes, beyond its latency and its aim; negative: early. Shape
             (instructions, samples).
+        aims_s: How long after each instruction's begin its clock is to come, shape (instructions,).
         ends_s: End of each node, shape (nodes, samples).
         until_s: When the clock comes that an instruction ended without; 0 where it did not, shape (instructions,
             samples).
@@ -59,6 +62,7 @@ class _Runs(NamedTuple):
     """
 
     late_s: FloatArray
+    aims_s: FloatArray
     ends_s: FloatArray
     until_s: FloatArray
     clock: IntArray
@@ -95,6 +99,7 @@ def run_late(nodes, clock, draws, blame):
     ahead = nodes.latency_s.any()
     runs = _Runs(
         draws.tail_s + nodes.spread[clock].reshape(-1, 1) * draws.jitter_s,
+        aims_s(nodes, clock, draws.deviation_s),
         np.zeros((nodes.order.size, samples)),
         np.zeros((count, samples)),
         np.zeros((count, samples), dtype=np.int64),
@@ -155,7 +160,7 @@ def _move_stalls(nodes, clock, runs):
         asked_s[node] = asked_s[before]
         if own == clock[before] or nodes.latency_s[own] <= 0.0:
             continue
-        asked_s[node] = max(asked_s[before], runs.begins_s[node] - nodes.latency_s[own])
+        asked_s[node] = max(asked_s[before], runs.begins_s[node] + runs.aims_s[node] - nodes.latency_s[own])
         at_hand = _at_hand(nodes, runs, before, asked_s[node])
         works = at_hand >= 0 and asked_s[node] < runs.stops_s[at_hand]
         runs.stalls[before] -= 1.0
@@ -205,7 +210,8 @@ def _run_one(nodes, clock, sizes, runs, node):
     Returns:
         How long before its begin its clock can be asked for, and for what share of its time it has not come: means.
     """
-    late_s, times, energies = runs.late_s, nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
+    late_s, aims_s = runs.late_s, runs.aims_s
+    times, energies = nodes.option_s[nodes.row[node]], nodes.option_j[nodes.row[node]]
     before, after, own, new = nodes.before[node], nodes.after[node], clock[node], clock[nodes.after[node]]
     # Standing still costs what waiting does: no effective energy.
     stall_s, samples, ahead_s, held = nodes.stall_s * runs.stalls[node], sizes.size, 0.0, 0.0
@@ -214,8 +220,8 @@ def _run_one(nodes, clock, sizes, runs, node):
     expects = runs.before_s[node] >= 0.0
     expects_own = expects and latency_s > 0.0
     expects_new = expects and own != new and new_latency_s > 0.0 and after_s > usually_s
-    known_own = _at_hand(nodes, runs, node, usually_s - latency_s) if expects_own else -1
-    known_new = _at_hand(nodes, runs, node, after_s - new_latency_s) if expects_new else -1
+    known_own = _at_hand(nodes, runs, node, usually_s + aims_s[node] - latency_s) if expects_own else -1
+    known_new = _at_hand(nodes, runs, node, after_s + aims_s[after] - new_latency_s) if expects_new else -1
     for sample in range(samples):
         start_s, old = runs.ends_s[node, sample], clock[before]
         asked_s, wrong_s = runs.asked_s[before, sample], max(0.0, late_s[node, sample])
@@ -223,9 +229,9 @@ def _run_one(nodes, clock, sizes, runs, node):
         if asked_s < 0.0:
             asked_s = 0.0  # the iteration's first clock is asked for as the one before ends
         elif own != old:
-            due_s = start_s - latency_s
+            due_s = start_s + aims_s[node] - latency_s
             if expects_own:
-                due_s = min(start_s, usually_s + _shift_s(runs, known_own, sample) - latency_s)
+                due_s = min(start_s, usually_s + aims_s[node] + _shift_s(runs, known_own, sample) - latency_s)
             asked_s = max(asked_s, due_s)
             wrong_s = max(0.0, asked_s + latency_s + late_s[node, sample] - start_s)
         runs.asked_s[node, sample] = asked_s
@@ -237,9 +243,9 @@ def _run_one(nodes, clock, sizes, runs, node):
         has_come = at_old < 1.0 or own == old
         runs.until_s[node, sample], runs.clock[node, sample] = 0.0 if has_come else start_s + wrong_s, old
         held += at_old if own != old else 0.0
-        early_s = -late_s[after, sample]
+        early_s = -aims_s[after] - late_s[after, sample]
         if expects_new:
-            will_s = after_s + _shift_s(runs, known_new, sample)
+            will_s = after_s + aims_s[after] + _shift_s(runs, known_new, sample)
             comes_s = max(asked_s + new_latency_s, will_s) + late_s[after, sample]
             early_s = start_s + sizes[sample] * (at_old * times[old] + (1.0 - at_old) * times[own]) - comes_s
         at_new = min(1.0 - at_old, max(0.0, early_s) / (sizes[sample] * times[own]))
@@ -254,7 +260,7 @@ def _run_one(nodes, clock, sizes, runs, node):
 @njit(cache=True, nogil=True)
 def _blame(nodes, clock, size, runs, blame):
     """Follow each draw's critical path back; return mean and standard deviation of the iteration time."""
-    late_s, (count, samples) = runs.late_s, size.shape
+    late_s, aims_s, (count, samples) = runs.late_s, runs.aims_s, size.shape
     time_s = squared = 0.0
     indptr, members = nodes.predecessors
     blame.critical[:], blame.late_s[:], blame.early_s[:] = 0.0, 0.0, 0.0
@@ -269,8 +275,9 @@ def _blame(nodes, clock, size, runs, blame):
             if last < count:
                 blame.critical[last] += size[last, sample] / samples
                 before_s = size[last, sample] * nodes.option_s[nodes.row[last], clock[nodes.before[last]]]
-                blame.late_s[last] += min(max(0.0, late_s[last, sample]), before_s) / samples
-                blame.early_s[last] += max(0.0, -late_s[nodes.after[last], sample]) / samples
+                after = nodes.after[last]
+                blame.late_s[last] += min(max(0.0, aims_s[last] + late_s[last, sample]), before_s) / samples
+                blame.early_s[last] += max(0.0, -aims_s[after] - late_s[after, sample]) / samples
             node, last = last, -1
             for edge in range(indptr[node], indptr[node + 1]):
                 if last < 0 or runs.ends_s[members[edge], sample] > runs.ends_s[last, sample]:

@@ -1,11 +1,11 @@
 """What clocks that come a little early or late make of a plan.
 
-Every clock is asked for ahead by its latency, so that it is there when its instruction begins. Requests keep their
-order, and none precedes the iteration: a clock that takes long comes late after one that takes little. What is left is
-jitter: the clock comes at the begin plus a normal deviation. Some clocks come far later: latencies have a tail. Late:
-the instruction begins at the clock before; clocks asked for meanwhile come no sooner. Early: the instruction before
-ends at the new clock. A request may let the GPU stand still for a moment where it comes. Expected time and energy are
-means over drawn deviations, the same draws for every plan.
+Every clock is asked for ahead by its latency, so that it is there when its instruction begins, or a little earlier or
+later (``aims``). Requests keep their order, and none precedes the iteration: a clock that takes long comes late after
+one that takes little. What is left is jitter: the clock comes then plus a normal deviation. Some clocks come far
+later: latencies have a tail. Late: the instruction begins at the clock before; clocks asked for meanwhile come no
+sooner. Early: the instruction before ends at the new clock. A request may let the GPU stand still for a moment where it
+comes. Expected time and energy are means over drawn deviations, the same draws for every plan.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perseus_ds.frontier.aims import aims_s, spread
 from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.plan import Plan, evaluate
 from perseus_ds.frontier.problem import Problem
@@ -28,7 +29,7 @@ __all__ = ["Draws", "Neighbours", "drawn", "evaluate_late", "is_certain", "neigh
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_LEAST_SPREAD = 0.01  # of a clock that comes at once: moves divide by it
+_DIGITS = 6  # of an aim
 _JUDGING = 64  # draws that a plan's figures come from
 _JUDGING_UNEVEN = 512  # the same where micro-batches differ, or few clocks come very late: whole iterations differ
 
@@ -41,11 +42,13 @@ class Draws(NamedTuple):
             in proportion to the latency.
         tail_s: How much later it comes.
         size: Each instruction's work, as a multiple of its curve's.
+        deviation_s: Usual standard deviation of the jitter, by which clocks are asked for earlier or later.
     """
 
     jitter_s: FloatArray
     tail_s: FloatArray
     size: FloatArray
+    deviation_s: float = 0.0
 
 
 class Neighbours(NamedTuple):
@@ -100,11 +103,11 @@ def neighbours_of(problem: Problem) -> Neighbours:
     before, after = np.empty((2, len(dag.instructions)), dtype=np.int64)
     for order in dag.program_order:
         before[order], after[order] = np.roll(order, 1), np.roll(order, -1)
-    latency_s = np.array([known_s.get(mhz, usual_s) for mhz in clocks_mhz.tolist()])
     return Neighbours(
         dag.topological_order, dag.predecessors, dag.constant_times_s, before, after, problem.curve_of,
         clocks_mhz, option_s, option_j, allowed, problem.profile.request_stall_s,
-        latency_s, np.maximum(_LEAST_SPREAD, latency_s / usual_s) if usual_s else np.ones(clocks_mhz.size),
+        np.array([known_s.get(mhz, usual_s) for mhz in clocks_mhz.tolist()]),
+        np.array([spread(known_s, mhz) for mhz in clocks_mhz.tolist()]),
         problem.uneven.tail_s if problem.uneven is not None else 0.0,
     )  # fmt: skip
 
@@ -131,9 +134,9 @@ def drawn(problem: Problem, jitter_s: float, samples: int, seed: int) -> Draws:
         tail_s = draw.exponential(problem.profile.switch_tail_s, tail_s.shape)
         tail_s[draw.random(tail_s.shape) >= problem.profile.switch_tail_share] = 0.0
     if problem.uneven is None:
-        return Draws(jitters_s, tail_s, np.ones_like(jitters_s))
+        return Draws(jitters_s, tail_s, np.ones_like(jitters_s), jitter_s)
     sizes = problem.uneven.drawn(problem.dag.instructions, problem.curve_of, draw, samples)
-    return Draws(jitters_s, tail_s, np.ascontiguousarray(sizes.T))
+    return Draws(jitters_s, tail_s, np.ascontiguousarray(sizes.T), jitter_s)
 
 
 def is_certain(problem: Problem, jitter_s: float) -> bool:
@@ -163,10 +166,12 @@ def evaluate_late(problem: Problem, frequency_mhz: IntArray, jitter_s: float, lo
     nodes = neighbours_of(problem)
     clock = np.searchsorted(nodes.clocks_mhz, frequency_mhz)
     time_s, effective_j, deviation_s = run_late(nodes, clock, draws, no_blame(clock.size))
+    aims = zip(problem.dag.instructions, aims_s(nodes, clock, jitter_s).tolist(), strict=True)
     return replace(
         plan,
         time_s=time_s,
         energy_j=problem.energy_j(effective_j, time_s),
         switch_jitter_s=jitter_s,
         deviation_s=deviation_s if problem.uneven is not None else 0.0,
+        aims_s={one: round(aim_s, _DIGITS) for one, aim_s in aims if aim_s},
     )

@@ -42,8 +42,8 @@ __all__ = ["on_time_plan", "undominated"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-# How late a plan may be expected, by how late the ordinary one is; both as shares of the iteration time. The rest is
-# paid for with energy.
+# How late a plan may be expected, by how late the ordinary one is with all clocks between instructions; both as shares
+# of the iteration time. The rest is paid for with energy.
 _TOLERANCE = ((0.0, 0.0005, 0.001, 0.003, 0.0075), (0.0, 0.002, 0.0028, 0.0028, 0.0048))
 # The same where GPUs stand still or few clocks come very late. Real iterations differ by such things, and at most a
 # hundredth is to be lost in all.
@@ -186,9 +186,12 @@ def _start(frontier: Frontier, nodes: Neighbours, t_s: float, draws: Draws, wort
     problem, solution = frontier.problem, frontier.solution(t_s)
     quick = round_durations(problem, *solution, t_s, thorough=False)
     clock = np.searchsorted(nodes.clocks_mhz, quick)
-    expected_s = run_late(nodes, clock, draws, no_blame(clock.size))[0]
-    lateness_s = expected_s - problem.dag.makespan(nodes.option_s[nodes.row, clock])
-    tolerance = float(np.interp(lateness_s / t_s, *_TOLERANCE))
+    makespan_s = problem.dag.makespan(nodes.option_s[nodes.row, clock])
+    lateness_s, between_s = (
+        run_late(nodes, clock, one, no_blame(clock.size))[0] - makespan_s
+        for one in (draws, draws._replace(deviation_s=0.0))
+    )
+    tolerance = float(np.interp(between_s / t_s, *_TOLERANCE))
     if nodes.stall_s > 0.0 or problem.profile.switch_tail_share > 0.0:
         tolerance = min(tolerance, _TOLERANCE_AT_MOST)
     tolerance_s = t_s * tolerance * min(1.0, worth)

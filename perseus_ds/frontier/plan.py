@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ class Plan:
         switches: Clock changes per iteration over all stages, including the change back to the start.
         switch_jitter_s: Jitter of clocks; above 0 ``time_s`` and ``energy_j`` are expected values.
         deviation_s: Standard deviation of the iteration time where micro-batches differ, else 0.
+        aims_s: How long after an instruction's begin its clock is to come; negative: before. Where it is not to come at
+            the begin (``aims``).
     """
 
     frequency_mhz: Mapping[Instruction, int]
@@ -41,6 +43,7 @@ class Plan:
     switches: int
     switch_jitter_s: float = 0.0
     deviation_s: float = 0.0
+    aims_s: Mapping[Instruction, float] = field(default_factory=dict)
 
     def clocks_of(self, instructions: Sequence[Instruction]) -> IntArray:
         """Return the SM clock of each instruction, shape (instructions,)."""
@@ -61,18 +64,21 @@ class Plan:
             "switches": self.switches,
             "switch_jitter_s": self.switch_jitter_s,
             "frequency_mhz": [one.to_row(mhz) for one, mhz in self.frequency_mhz.items()],
+            "aims_s": [self.aims_s.get(one, 0.0) for one in self.frequency_mhz] if self.aims_s else [],
         }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
         """Rebuild a plan from ``to_json``."""
+        frequency_mhz = dict(Instruction.from_row(row) for row in data["frequency_mhz"])
         return cls(
-            dict(Instruction.from_row(row) for row in data["frequency_mhz"]),
+            frequency_mhz,
             data["time_s"],
             data["energy_j"],
             data["lower_bound_j"],
             data["switches"],
             data["switch_jitter_s"],
+            aims_s={one: aim_s for one, aim_s in zip(frequency_mhz, data.get("aims_s", ()), strict=False) if aim_s},
         )
 
 

@@ -27,6 +27,7 @@ class IterationClocks:
         locked: False: the default clocks are requested, and the clocks above are what they amount to.
         asks_early: Whether each clock is asked for as soon as the instruction before begins.
         rest_mhz: SM clock in a long wait before the first instruction; 0: that of the first instruction.
+        aims_s: How long after each of the first instructions begins its clock is to come; negative: before.
     """
 
     beyond_mhz: int
@@ -34,6 +35,11 @@ class IterationClocks:
     locked: bool = True
     asks_early: bool = False
     rest_mhz: int = 0
+    aims_s: tuple[float, ...] = ()
+
+    def aim_s(self, index: int) -> float:
+        """Return how long after an instruction's begin its clock is to come, in seconds."""
+        return self.aims_s[index] if index < len(self.aims_s) else 0.0
 
     def of(self, index: int) -> int:
         """Return the SM clock of an instruction, counted from 0 in program order.

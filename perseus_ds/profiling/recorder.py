@@ -100,6 +100,7 @@ class RecordedIteration:
         iteration: Its number among the training iterations.
         requested_s: Time of each instruction's clock request, by index; see ``IterationToken``.
         rest: See ``IterationToken``.
+        clocks: Those planned; None: nobody asked for any.
     """
 
     begin_s: float
@@ -109,6 +110,7 @@ class RecordedIteration:
     iteration: int = 0
     requested_s: Mapping[int, float] = field(default_factory=dict)
     rest: Rest | None = None
+    clocks: IterationClocks | None = None
 
     @cached_property
     def instructions(self) -> list[TimedOperation]:
@@ -236,6 +238,5 @@ def _recorded(pending: _Pending, times_s: list[float]) -> RecordedIteration:
     )
     token = pending.token
     number = token.iteration
-    return RecordedIteration(
-        begin_s, times_s[-1], operations, number is not None, number or 0, token.requested_s, token.rest
-    )
+    asked = token.requested_s, token.rest, token.clocks
+    return RecordedIteration(begin_s, times_s[-1], operations, number is not None, number or 0, *asked)

@@ -1,10 +1,10 @@
-"""Asks for each instruction's clock ahead, so that it is there when the device begins the instruction.
+"""Asks for each instruction's clock ahead, so that it comes when the device begins the instruction.
 
-A clock arrives one switch latency after its request. The begins of earlier iterations with the same clocks tell when
-the next instructions begin, waits included; before there are any, the plan tells. At each begin, also the iteration's,
-requests go to the clock keeper for everything that it has to ask for before the next begin; the keeper asks at the
-right moment. Where nothing is known of the begins, a clock is asked for as soon as the device has ended the
-instruction before.
+A plan may want it a little earlier or later (``frontier.aims``). A clock arrives one switch latency after its request.
+The begins of earlier iterations with the same clocks tell when the next instructions begin, waits included; before
+there are any, the plan tells. At each begin, also the iteration's, requests go to the clock keeper for everything that
+it has to ask for before the next begin; the keeper asks at the right moment. Where nothing is known of the begins, a
+clock is asked for as soon as the device has ended the instruction before.
 
 The host may be many instructions ahead. Every call therefore carries the token of the iteration that the device, not
 the host, has reached. An iteration's clocks hold from its first instruction to its last, wherever the host is.
@@ -106,7 +106,7 @@ class FrequencyController:
         changes = clocks.changes
         for change in changes[bisect_right(changes, index) :]:
             mhz = clocks.requested(change)
-            arrives_s = shift_s + begins_s[change]
+            arrives_s = shift_s + begins_s[change] + clocks.aim_s(change)
             due_s = max(arrives_s - self._latency_s(mhz), after_s + _APART_S)
             if change > index + 1 and due_s >= next_s:
                 return

@@ -28,7 +28,7 @@ Expected = Callable[[Operation, int], float]
 
 
 def late_switches(iteration: RecordedIteration, latency_s: Latency) -> int:
-    """Count the clocks of an iteration that came too late: by more than 3 % of their instruction, and 1 ms.
+    """Count the clocks of an iteration that came later than planned: by more than 3 % of their instruction, and 1 ms.
 
     Args:
         iteration: The operations and the times of their clock requests.
@@ -37,7 +37,8 @@ def late_switches(iteration: RecordedIteration, latency_s: Latency) -> int:
     late = 0
     for index, timed in enumerate(iteration.instructions):
         if (requested_s := iteration.requested_s.get(index)) is not None:
-            late_s = requested_s + latency_s(timed.frequency_mhz) - iteration.begin_s - timed.begin_s
+            planned_s = timed.begin_s + (iteration.clocks.aim_s(index) if iteration.clocks else 0.0)
+            late_s = requested_s + latency_s(timed.frequency_mhz) - iteration.begin_s - planned_s
             late += late_s > max(_TOLERANCE_S, _TOLERANCE * timed.duration_s)
     return late
 

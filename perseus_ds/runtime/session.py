@@ -293,8 +293,8 @@ class RankSession:
         gpu = self._meter.gpu
         if not decision.plans:
             return gpu.default_clocks
-        plan = decision.plans[self._topology.pipeline]
-        planned = tuple(plan.clocks_mhz[self._topology.stage].values())
+        plan, stage = decision.plans[self._topology.pipeline], self._topology.stage
+        planned = plan.clocks_mhz[stage].values()
         if caution := decision.caution:
-            planned = tuple(cautious_mhz(mhz, gpu.clocks_mhz, caution) for mhz in planned)
-        return IterationClocks(gpu.max_mhz, planned, rest_mhz=0 if caution else plan.rest_mhz)
+            return IterationClocks(gpu.max_mhz, tuple(cautious_mhz(mhz, gpu.clocks_mhz, caution) for mhz in planned))
+        return IterationClocks(gpu.max_mhz, tuple(planned), rest_mhz=plan.rest_mhz, aims_s=plan.aims_of(stage))

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from perseus_ds.coordination.plan_set import FrequencyPlan, PlanSet
+from perseus_ds.pipeline.events import Operation
+from perseus_ds.pipeline.kinds import Kind
 
 
 def plans(*times_s: float) -> tuple[FrequencyPlan, ...]:
@@ -33,3 +35,13 @@ def test_up_to_t_star_no_plan_is_there_for_its_power():
 def test_only_an_order_leads_beyond_t_star():
     assert FOUND.t_opt_s(99.0) == 13.0
     assert FOUND.t_opt_s(99.0, ordered_s=14.0) == 14.0
+
+
+def test_a_plan_tells_a_stage_when_its_clocks_are_to_come_and_writes_it_to_its_file():
+    forward, backward = Operation(Kind.FORWARD, 0), Operation(Kind.BACKWARD, 0)
+    clocks_mhz = ({forward: 1400, backward: 900}, {forward: 1400, backward: 1400})
+    plan = FrequencyPlan(2.0, 500.0, 450.0, clocks_mhz, 2, 0.01, aims_s=({backward: 0.004}, {}))
+    assert [plan.aims_of(stage) for stage in (0, 1)] == [(0.0, 0.004), (0.0, 0.0)]
+    assert plan.to_json()["aims_s"] == [0.0, 0.004, 0.0, 0.0], "in the order of frequency_mhz"
+    punctual = replace(plan, aims_s=())
+    assert (punctual.aims_of(1), punctual.to_json()["aims_s"]) == ((), [])

@@ -15,8 +15,10 @@ from perseus_ds.frontier.observed import at_highest
 from perseus_ds.frontier.on_time import on_time_plan
 from perseus_ds.frontier.switching import SwitchCost
 from perseus_ds.frontier.waiting import waiting_beyond_j
+from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.observed import dag_from_traces
-from perseus_ds.profiling.table import Profile
+from perseus_ds.pipeline.schedules import schedule_dag
+from perseus_ds.profiling.table import CurveKey, Profile, ProfilePoint, make_profile
 
 FRONTIER = solve(Problem(dag_from_traces(traces()), PROFILE, 60.0))
 SLOPING = solve(replace(FRONTIER.problem, profile=replace(PROFILE, waiting_slope_w_per_mhz=0.1, waiting_mhz=1000.0)))
@@ -125,3 +127,18 @@ def test_highest_clocks_that_are_not_the_fastest_still_make_a_plan_without_switc
     one = SolvedFrontiers({HEALTHY: frontier}, {HEALTHY: (frontier.t_min_s,)}, SwitchCost(max_switches=0), True)
     ((plan,),) = one.plans([one.discretize_shard(0, 1)]).values()
     assert plan.switches == 0
+
+
+def test_ranks_are_told_when_clocks_are_to_come():
+    """Backwards hardly depend on the clock here, so that clocks come within them."""
+    forward = [ProfilePoint(1000, 0.1, 20.0), ProfilePoint(500, 0.2, 12.0)]
+    backward = [ProfilePoint(1000, 0.2, 40.0), ProfilePoint(500, 0.205, 25.0)]
+    curves = {CurveKey(stage, Kind.FORWARD): forward for stage in (0, 1)}
+    curves |= {CurveKey(stage, Kind.BACKWARD): backward for stage in (0, 1)}
+    frontier = solve(Problem(schedule_dag("1f1b", 2, 4), make_profile(curves), 60.0))
+    t_s, jitter_s = 1.02 * frontier.t_min_s, 0.005
+    one = SolvedFrontiers({HEALTHY: frontier}, {HEALTHY: (t_s,)}, SwitchCost(), False, jitter_s)
+    told, planned = one.discretize_shard(0, 1)[0], on_time_plan(frontier, t_s, jitter_s)
+    assert planned.aims_s
+    aims_s = {(stage, operation): aim_s for stage, aims in enumerate(told.aims_s) for operation, aim_s in aims.items()}
+    assert aims_s == {(one.stage, one.operation): aim_s for one, aim_s in planned.aims_s.items()}

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from perseus_ds.frontier import Plan, Problem, evaluate, solve
+from perseus_ds.frontier.aims import aim, aims_s
 from perseus_ds.frontier.late_runs import no_blame, run_late
 from perseus_ds.frontier.lateness import Draws, drawn, evaluate_late, is_certain, neighbours_of
 from perseus_ds.messages import PerseusError
@@ -151,3 +152,33 @@ def test_expected_figures_come_with_the_plan(gpt3: Problem):
     assert 1.003 * plan.time_s < late.time_s < 1.03 * plan.time_s
     assert late.energy_j > plan.energy_j
     assert evaluate_late(gpt3, mhz, 0.0, 7.0) == evaluate(gpt3, mhz, 7.0)
+
+
+def test_clocks_are_asked_to_come_within_the_backward_where_that_depends_on_them_less():
+    """A forward takes 0.1 or 0.2 s, a backward 0.2 or 0.22 s; what is earlier or later than that is jitter."""
+    slow = [ProfilePoint(1000, 0.2, 40.0), ProfilePoint(500, 0.22, 30.0)]
+    profile = make_profile({CurveKey(0, Kind.FORWARD): POINTS, CurveKey(0, Kind.BACKWARD): slow})
+    problem = Problem(schedule_dag("1f1b", 1, 2), profile, blocking_power_w=0.0)
+    clocks_mhz = [1000 if one.kind is Kind.FORWARD else 500 for one in problem.dag.instructions]
+    plan = evaluate_late(problem, np.array(clocks_mhz), jitter_s=0.01)
+    aims_s = {one.label.split(",")[0]: aim_s for one, aim_s in plan.aims_s.items()}
+    within_s, ahead_s = 0.01 * aim(0.1, 0.2, 0.2, 0.22), -0.01 * aim(0.22, 0.2, 0.2, 0.1)
+    assert aims_s == {
+        "backward of micro-batch 0": pytest.approx(within_s, abs=1e-6),
+        "forward of micro-batch 1": pytest.approx(-ahead_s, abs=1e-6),
+        "backward of micro-batch 1": pytest.approx(within_s, abs=1e-6),
+    }, "the first clock of all is not asked for ahead"
+    # With the aims and no jitter: what each backward does at the forward's clock takes 0.02 s of 0.22 s less.
+    nodes = neighbours_of(problem)
+    still = Draws(np.zeros((4, 2)), np.zeros((4, 2)), np.ones((4, 2)), deviation_s=0.01)
+    time_s = run_late(nodes, np.searchsorted(nodes.clocks_mhz, clocks_mhz), still, no_blame(4))[0]
+    assert time_s == pytest.approx(0.64 - 0.02 * (2 * within_s / 0.2 + ahead_s / 0.22))
+
+
+def test_a_clock_is_asked_for_no_later_than_its_instruction_begins():
+    slow = [ProfilePoint(1000, 0.2, 40.0), ProfilePoint(500, 0.2, 30.0)]
+    profile = make_profile({CurveKey(0, Kind.FORWARD): POINTS, CurveKey(0, Kind.BACKWARD): slow})
+    known = replace(profile, switch_latency_s={1000: 0.004, 500: 0.004})
+    problem = Problem(schedule_dag("1f1b", 1, 1), known, blocking_power_w=0.0)
+    nodes = neighbours_of(problem)
+    assert aims_s(nodes, np.array([1, 0]), 0.01).tolist() == [0.0, 0.004]

@@ -22,7 +22,9 @@ def frontier() -> Frontier:
 
 def test_plans_survive_json(frontier: Frontier) -> None:
     plan = frontier.plan(1.1 * frontier.t_min_s)
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    aimed = replace(plan, switch_jitter_s=0.01, aims_s=dict.fromkeys(list(plan.frequency_mhz)[2:5], 0.004))
+    for one in (plan, aimed):
+        assert Plan.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
 def test_faster_than_the_fastest_is_refused(frontier: Frontier) -> None:

@@ -34,3 +34,9 @@ def test_switches_count_the_way_back_to_the_first_clock() -> None:
     assert IterationClocks(1410, (1200,)).switches == 0
     assert IterationClocks(1410, (1200, 900, 1200)).switches == 2
     assert IterationClocks(1410).switches == 0
+
+
+def test_clocks_come_at_the_begins_of_their_instructions_unless_planned_otherwise() -> None:
+    aimed = IterationClocks(1410, (1200, 900, 900), aims_s=(0.0, 0.004, 0.0))
+    assert [aimed.aim_s(index) for index in range(5)] == [0.0, 0.004, 0.0, 0.0, 0.0]
+    assert [PLANNED.aim_s(index) for index in range(3)] == [0.0] * 3

@@ -81,7 +81,11 @@ def iteration_times_s(problem: Problem, plan: Plan, iterations: int, seed: int) 
     ]
     programs = [order.tolist() for order in dag.program_order]
     gpus = [Gpu(mhz[program[0]], problem, draw) for program in programs]
-    clocks = [IterationClocks(max(mhz), tuple(mhz[node] for node in program)) for program in programs]
+    aims_s = [plan.aims_s.get(one, 0.0) for one in dag.instructions]
+    clocks = [
+        IterationClocks(max(mhz), tuple(mhz[one] for one in program), aims_s=tuple(aims_s[one] for one in program))
+        for program in programs
+    ]
     place = {node: (stage, index) for stage, program in enumerate(programs) for index, node in enumerate(program)}
     begun_s: list[np.ndarray] = [dag.starts_s([takes_s[node][mhz[node]] for node in range(len(mhz))])[: len(mhz)]]
     times_s, begin_s = [], 0.0

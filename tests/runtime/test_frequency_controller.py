@@ -246,6 +246,21 @@ def test_clocks_that_take_long_are_asked_for_in_the_wait_before_the_first_instru
     assert sorted(token.requested_s.values()) == list(token.requested_s.values())
 
 
+@pytest.mark.parametrize("aim_s", [-0.003, 0.004])
+def test_a_clock_comes_as_much_before_or_after_its_instruction_s_begin_as_planned(aim_s):
+    gpu, clocks = Gpu(0.01), IterationClocks(1400, (1400, 1100, 1300), aims_s=(0.0, aim_s, 0.0))
+    token = IterationToken(clocks, 3, (0.0, 0.05, 0.1))
+    gpu.controller.begin(token, 0.0)
+    gpu.controller.instruction_began(token, 0, 0.0)
+    first_s = gpu.run(0.05)
+    gpu.controller.instruction_began(token, 1, gpu.now_s)
+    second_s = gpu.run(0.1)
+    assert first_s[1100] == pytest.approx(max(0.0, -aim_s))
+    assert second_s[1400] == pytest.approx(max(0.0, aim_s))
+    gpu.controller.instruction_began(token, 2, gpu.now_s)
+    assert gpu.run(0.15)[1300] == pytest.approx(0.05)
+
+
 def test_the_clock_is_there_when_a_wait_ends_and_not_before():
     gpu = Gpu(0.01)
     waits_s = (0.0, 0.05, 0.0, 0.03, 0.0, 0.0, 0.0, 0.2)

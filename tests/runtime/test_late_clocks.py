@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from perseus_ds.pipeline.clocks import IterationClocks
 from perseus_ds.pipeline.events import Operation
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.pipeline.trace import TimedOperation
@@ -32,6 +33,14 @@ def test_a_clock_is_late_that_comes_after_three_hundredths_of_its_instruction(ca
     timed = TimedOperation(FORWARD, 2.0, 2.1, 900)
     one = RecordedIteration(10.0, 13.0, (timed,), requested_s={0: 12.0 + came_s - 0.02})
     assert late_switches(one, {900: 0.02}.__getitem__) == late
+
+
+def test_a_clock_that_is_to_come_within_its_instruction_is_late_after_that():
+    timed, asked = TimedOperation(FORWARD, 2.0, 2.1, 900), {0: 12.0 + 0.006 - 0.02}
+    one = RecordedIteration(10.0, 13.0, (timed,), requested_s=asked, clocks=IterationClocks(1400, (900,)))
+    assert late_switches(one, {900: 0.02}.__getitem__) == 1
+    aimed = replace(one, clocks=IterationClocks(1400, (900,), aims_s=(0.005,)))
+    assert late_switches(aimed, {900: 0.02}.__getitem__) == 0
 
 
 def test_clocks_in_time_change_no_duration():

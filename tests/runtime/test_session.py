@@ -198,3 +198,21 @@ def test_once_the_clocks_of_a_plan_have_been_timed_the_gpu_is_read_calmly(tmp_pa
     assert calm == []
     rank.runs(Kind.FORWARD, Kind.BACKWARD)
     assert calm == [table.max_time_s]
+
+
+def test_clocks_come_when_the_plan_wants_them_but_for_those_that_the_guard_has_raised(tmp_path):
+    rank, table, begun = LoneRank(tmp_path), first_table(1), []
+    rank.meter.iteration_begins = lambda number, begin_s, clocks, begins_s: begun.append(clocks)
+    plan = table.groups[0].base.points[-1]
+    aims_s = tuple(dict.fromkeys(list(stage)[1:2], 0.004) for stage in plan.clocks_mhz)
+    plan = replace(plan, aims_s=aims_s)
+    for caution in (0.0, 0.5):
+        decision = Decision(Phase.ENFORCING, (plan,), caution, (), ())
+        rank.session._controller = SimpleNamespace(
+            decide=lambda _, one=decision: one, phase=decision.phase, table=table
+        )
+        rank.runs(Kind.FORWARD, Kind.BACKWARD)
+    planned, raised = begun
+    assert planned.aims_s == plan.aims_of(0)
+    assert planned.aim_s(1) == 0.004
+    assert raised.aims_s == ()
