@@ -89,6 +89,8 @@ class StragglerTracker:
         over = (noticed > 1.0) & (self._normal >= self._config.recovery_iterations)
         eased = (noticed > 1.0) & ~over & (seen < noticed * (1.0 - _SAME_WITHIN))
         as_sure = np.clip((self._least - 1.0) / _SMALL, 0.0, 1.0) ** 2
+        if throttled is not None:
+            as_sure = np.where(throttled, 1.0, as_sure)  # the driver makes no noise
         worse = ~over & (self._above * as_sure >= np.maximum(patience, 1))
         # Rounded down: the others must never become slower than the straggler.
         found = np.floor(np.where(worse, self._least, seen) * 100.0 + 1e-6) / 100.0
