@@ -19,7 +19,8 @@ pytestmark = [
     pytest.mark.against_the_clock("measured times and energies are compared with predicted ones"),
 ]
 
-STEPS = 54
+STEPS = 68
+SLOW = range(50, 60)  # on a busy host plans are there at iteration 36 to 47
 SLOWDOWN = 0.04  # medians of few iterations, four ranks on two cores beside other tests
 
 
@@ -56,7 +57,8 @@ def train(directory):
     config = yaml.safe_load((EXAMPLE / "perseus.yaml").read_text())
     config |= {"run_dir": str(directory / "run"), "baseline_iterations": 6, "profiling": {"max_iterations": 14}}
     config["simulator"]["gpu"] = "kind"  # here predictions hold; what limits make of them is in docs/worlds.md
-    config["simulator"]["throttle"] = [{"stage": 1, "begin_iteration": 36, "end_iteration": 46, "slowdown": 1.3}]
+    throttle = {"stage": 1, "begin_iteration": SLOW.start, "end_iteration": SLOW.stop, "slowdown": 1.3}
+    config["simulator"]["throttle"] = [throttle]
     (directory / "perseus.yaml").write_text(yaml.safe_dump(config))
     done = run(deepspeed_command(4, "--module", *command(directory, "with.json")))
     assert done.returncode == 0, done.stdout
@@ -95,10 +97,10 @@ def test_the_saving_is_the_predicted_one(summary):
 def test_the_straggler_is_noticed_answered_and_forgotten(summary):
     straggler = next(one for one in summary["stragglers"] if one["slowdown"] == pytest.approx(1.3, rel=0.05))
     assert (straggler["pipeline"], straggler["stage"]) == (0, 1)
-    assert 36 <= straggler["onset_iteration"] <= 37
-    assert straggler["onset_iteration"] + 2 < straggler["switched_iteration"] <= 42
+    assert SLOW.start <= straggler["onset_iteration"] <= SLOW.start + 1
+    assert straggler["onset_iteration"] + 2 < straggler["switched_iteration"] <= SLOW.start + 6
     assert straggler["t_opt_s"] > summary["predicted"]["iteration_time_s"]
-    assert 46 <= straggler["recovered_iteration"] <= 47
+    assert SLOW.stop <= straggler["recovered_iteration"] <= SLOW.stop + 1
     assert straggler["returned_iteration"] <= straggler["recovered_iteration"] + 2
 
 
