@@ -18,16 +18,22 @@ STEPS = 91
 
 
 @pytest.fixture
-def job(tmp_path_factory, attempt):
-    return train(tmp_path_factory.getbasetemp() / f"evaluation-{attempt}")
+def steps(attempt):
+    """The solver gives way to whatever else runs here: on a busy host it may need a longer job."""
+    return attempt * STEPS
+
+
+@pytest.fixture
+def job(tmp_path_factory, attempt, steps):
+    return train(tmp_path_factory.getbasetemp() / f"evaluation-{attempt}", steps)
 
 
 @cache
-def train(directory):
+def train(directory, steps):
     directory.mkdir()
     config = write_config(directory, baseline_every=3)
     command = ["-m", "perseus_ds", "run", TRAIN, "--perseus", config, "--deepspeed_config", DS_CONFIG]
-    command += ["--stages", 2, "--steps", STEPS, "--eval-every", 7, "--layers", 2]
+    command += ["--stages", 2, "--steps", steps, "--eval-every", 7, "--layers", 2]
     done = by_hand(4, *command, "--losses", directory / "with.json")
     assert done.returncode == 0, done.stdout
     without = by_hand(4, *command, "--losses", directory / "without.json", PERSEUS_DS_DISABLE="1")
@@ -35,9 +41,9 @@ def train(directory):
     return directory
 
 
-def test_evaluation_neither_breaks_nor_counts(job):
+def test_evaluation_neither_breaks_nor_counts(job, steps):
     iterations = json.loads((job / "run" / "iterations.json").read_text())
-    assert [row["iteration"] for row in iterations] == list(range(STEPS))
+    assert [row["iteration"] for row in iterations] == list(range(steps))
     assert iterations[-1]["phase"] in ("enforcing", "baseline")
 
 
@@ -47,7 +53,7 @@ def test_the_baseline_is_refreshed_among_the_plan_s_iterations(job):
     assert all(0.0 < event["saving"] < 0.4 for event in refreshed)
 
 
-def test_losses_of_training_and_evaluation_are_bit_identical_with_and_without(job):
+def test_losses_of_training_and_evaluation_are_bit_identical_with_and_without(job, steps):
     losses = json.loads((job / "with.json").read_text())
     assert losses == json.loads((job / "without.json").read_text())
-    assert len(losses) == STEPS + STEPS // 7
+    assert len(losses) == steps + steps // 7
