@@ -47,13 +47,15 @@ def test_rows_are_counted_by_what_is_right_in_them():
         "saving_interval": [0.09, 0.11],
         **dict.fromkeys(("time_error", "saving_error", "true_slowdown"), 0.005),
         **dict.fromkeys(("curve_time_rms", "curve_energy_rms", "curve_energy_told"), 0.01),
+        **dict.fromkeys(("curve_time_worst", "curve_energy_worst"), 0.03),
         **dict.fromkeys(("false_stragglers", "false_drifts", "late_switches", "host_ahead"), 1),
     }
-    claims_too_much = row | {"saving_error": 0.02, "true_saving": 0.08, "time_error": -0.011, "curve_energy_rms": 0.012}
+    claims_too_much = row | {"saving_error": 0.02, "true_saving": 0.08, "time_error": -0.011}
+    claims_too_much |= {"curve_energy_rms": 0.012, "curve_time_worst": 0.031}
     never_planned = row | dict.fromkeys(("time_error", "claimed_saving", "saving_error", "saving_interval"))
     counted = worlds.counts(worlds.table([row, claims_too_much, never_planned])).splitlines()
     assert "(3 jobs)" in counted[0]
-    assert [line.split("|")[3].strip() for line in counted[2:]] == ["1", "1", "1", "1", "3", "2", "3", "3"]
+    assert [line.split("|")[3].strip() for line in counted[2:]] == ["1", "1", "1", "1", "3", "2", "2", "3", "3"]
 
 
 def test_every_model_and_job_has_a_configuration(tmp_path):
