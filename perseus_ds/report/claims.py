@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from math import nan
 from statistics import fmean, median
 
@@ -24,8 +25,8 @@ class CurveErrors:
     """Relative errors of the profile's points against the true cost of the same instructions.
 
     GPUs draw more as they get warm. The profile tells of the midst of the time in which it was measured, so the true
-    energies are of that warmth. Where the power limit holds most, the highest clock's point is what it makes of whole
-    iterations.
+    energies are of that warmth. Where the profile says that the power limit holds, the highest clock's point is what
+    the limit makes of whole iterations, and the truth is that of those just after the profiling.
 
     Attributes:
         points: Number of compared points.
@@ -118,20 +119,25 @@ def true_costs(data: RunData, truths: Sequence[Truth]) -> dict[tuple[CurveKey, i
         data: A run that has a profile.
         truths: Of all its virtual GPUs, in all its iterations.
     """
-    midst = _midst(data)
-    sums, steady = (defaultdict[tuple[CurveKey, int], np.ndarray](lambda: np.zeros(3)) for _ in range(2))
+    if data.profile is None:
+        return {}
+    profiling, at_highest = _measured(data)
+    midst = profiling[len(profiling) // 2]
+    sums, held = (defaultdict[tuple[CurveKey, int], np.ndarray](lambda: np.zeros(3)) for _ in range(2))
+    highest_mhz = max(point.frequency_mhz for points in data.profile.curves.values() for point in points)
     for truth in truths:
         warmth = truth.begins[midst].warmth if midst in truth.begins else 1.0
         for place, one in truth.instructions.items():
             sums[place] += one.instances * np.array([1.0, one.time_s, warmth * one.energy_j])
-        for place, one in truth.steady.items():
-            steady[place] += one.instances * np.array([1.0, one.time_s, one.energy_j])
+        for number in truth.highest.keys() & set(at_highest):
+            for key, one in truth.highest[number].items():
+                held[key, highest_mhz] += one.instances * np.array([1.0, one.time_s, one.energy_j])
     costs = {}
-    for key, points in data.profile.curves.items() if data.profile else ():
+    for key, points in data.profile.curves.items():
         for point in points:
             place = (key, point.frequency_mhz)
-            mostly_held = point is points[0] and steady[place][0] > sums[place][0]
-            found = steady[place] if mostly_held or not sums[place][0] else sums[place]
+            is_held = point is points[0] and key in data.limited
+            found = held[place] if is_held or not sums[place][0] else sums[place]
             if found[0]:
                 costs[place] = (float(found[1] / found[0]), float(found[2] / found[0]))
     return costs
@@ -155,11 +161,17 @@ def _between(truth: Truth, number: int) -> tuple[float, float]:
     return end.time_s - begin.time_s, end.energy_j - begin.energy_j
 
 
-def _midst(data: RunData) -> int:
-    """Return the iteration in the midst of the profiling; of all, for a profile of an earlier run."""
-    numbers = [row["iteration"] for row in data.iterations]
-    profiling = [row["iteration"] for row in data.iterations if row["phase"] == "profiling"]
-    return (profiling or numbers)[len(profiling or numbers) // 2]
+def _measured(data: RunData) -> tuple[list[int], list[int]]:
+    """Return the iterations of the profiling, and those at the highest clock after it.
+
+    Of a profile of an earlier run: all, and all of the baseline.
+    """
+    phases = {row["iteration"]: row["phase"] for row in data.iterations}
+    profiling = [number for number, phase in phases.items() if phase == "profiling"]
+    if not profiling:
+        return list(phases), [number for number, phase in phases.items() if phase == "baseline"]
+    after = [number for number in phases if number > profiling[-1]]
+    return profiling, list(takewhile(lambda number: phases[number] == "baseline", after))
 
 
 def _curve_errors(profile: Profile, costs: Mapping[tuple[CurveKey, int], tuple[float, float]]) -> CurveErrors | None:

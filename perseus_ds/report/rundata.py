@@ -71,6 +71,12 @@ class RunData:
     traces: Sequence[StageTrace]
 
     @cached_property
+    def limited(self) -> frozenset[CurveKey]:
+        """Curves whose highest clock no GPU holds at its power limit, as far as was planned."""
+        rows = (self.frontier or {}).get("limited", [])
+        return frozenset(CurveKey(row[0], Kind(row[1]), *row[2:]) for row in rows)
+
+    @cached_property
     def problem(self) -> Problem | None:
         """The planned pipeline, rebuilt from trace, profile and frontier."""
         if self.profile is None or self.frontier is None or "blocking_power_w" not in self.frontier:
@@ -80,8 +86,7 @@ class RunData:
         power_w, gpus = self.frontier["blocking_power_w"], self.frontier["gpus_per_stage"]
         delays = {name: float(self.frontier.get(name, 0.0)) for name in DELAYS}
         latency_s = {int(mhz): float(one_s) for mhz, one_s in self.frontier.get("switch_latency_s", {}).items()}
-        limited = frozenset(CurveKey(row[0], Kind(row[1]), *row[2:]) for row in self.frontier.get("limited", []))
-        profile = replace(self.profile, **delays, switch_latency_s=latency_s, limited=limited)
+        profile = replace(self.profile, **delays, switch_latency_s=latency_s, limited=self.limited)
         return observed_problem(self.traces, profile, power_w, gpus)
 
     @cached_property

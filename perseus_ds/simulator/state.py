@@ -18,6 +18,7 @@ __all__ = [
     "MAX_CHANNELS",
     "MAX_CLOCKS",
     "MAX_CURVES",
+    "MAX_EARLY",
     "MAX_ITEMS",
     "MAX_ITERATIONS",
     "MAX_PENDING",
@@ -38,9 +39,10 @@ __all__ = [
 ]
 
 LAYOUT_MAGIC = 0x50455253
-LAYOUT_VERSION = 10
+LAYOUT_VERSION = 11
 MAX_CLOCKS = 256
 MAX_CURVES = 512
+MAX_EARLY = 512
 MAX_PENDING = 16
 MAX_ITEMS = 4096
 MAX_CHANNELS = 24
@@ -178,7 +180,7 @@ class GpuDynamic(Structure):
         ("fault_calls", c_int32),  # calls that still fail; -1: all
         ("curve_count", c_int32),
         ("curves_generation", c_int32),
-        ("reserved", c_int32),
+        ("iteration", c_int32),  # that has begun latest
     )
 
 
@@ -199,7 +201,7 @@ class GpuState(Structure):
         ("ended_s", c_double * MAX_ITEMS),
         ("iterations", (c_double * 3) * MAX_ITERATIONS),  # the truth at their begins: time_s, energy_j, warmth
         ("truth", (TruthState * MAX_CLOCKS) * MAX_CURVES),
-        ("steady_truth", (TruthState * MAX_CLOCKS) * MAX_CURVES),
+        ("highest_truth", (TruthState * MAX_CURVES) * MAX_EARLY),  # of the first iterations, at the highest clock
         ("keys", CurveKeyState * MAX_CURVES),
         ("table", ((c_double * 2) * MAX_CLOCKS) * MAX_CURVES),  # time_s, energy_j
     )

@@ -16,6 +16,7 @@ from perseus_ds.profiling.table import CurveKey
 from perseus_ds.simulator.nature import CONSTANTS, GpuSpec
 from perseus_ds.simulator.physics import Curve, advance, clock_without_limit, effective_clock, stop_work, warmth
 from perseus_ds.simulator.state import (
+    MAX_EARLY,
     MAX_ITEMS,
     MAX_ITERATIONS,
     RECENT,
@@ -221,6 +222,7 @@ class Moment:
             gpu.host_s = max(gpu.host_s, gpu.time_s) + HOST_OVERHEAD_S
         elif item.kind == Item.ITERATION:
             gpu.unchanged += 1
+            gpu.iteration = item.number
             if self._real:
                 begun = gpu.time_s, gpu.energy_j, warmth(gpu, card.spec)
                 card.file.state.iterations[item.number % MAX_ITERATIONS][:] = begun
@@ -257,12 +259,12 @@ def _time_of(channel: ChannelState, number: int, otherwise_s: float) -> float:
 
 
 def _note_truth(card: Card, gpu: GpuDynamic) -> None:
-    """Record the true cost of an instruction, unless its clock has changed or something beside it slows it down."""
-    if gpu.begin_clock < 0 or gpu.factor != 1.0:
+    """Record the true cost of an instruction, unless its clock has changed or something else slows it down."""
+    if gpu.begin_clock < 0 or gpu.factor != 1.0 or gpu.stalled_until_s > gpu.begin_s:
         return
     state: GpuState = card.file.state
     lasted_s, drawn_j = gpu.time_s - gpu.begin_s, gpu.energy_j - gpu.begin_j
     if not gpu.limited:
         state.truth[gpu.curve][gpu.begin_clock].add(lasted_s, drawn_j / warmth(gpu, card.spec))
-    if gpu.unchanged > 1:
-        state.steady_truth[gpu.curve][gpu.begin_clock].add(lasted_s, drawn_j)
+    if gpu.unchanged > 1 and gpu.begin_clock == 0 and gpu.iteration < MAX_EARLY:
+        state.highest_truth[gpu.iteration][gpu.curve].add(lasted_s, drawn_j)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perseus_ds.profiling.table import CurveKey
-from perseus_ds.simulator.state import MAX_ITEMS, MAX_ITERATIONS, GpuState, state_paths
+from perseus_ds.simulator.state import MAX_EARLY, MAX_ITEMS, MAX_ITERATIONS, GpuState, TruthState, state_paths
 from perseus_ds.simulator.stream import Card, Item
 
 __all__ = ["Begin", "Cost", "Truth", "read_truth"]
@@ -52,17 +52,17 @@ class Truth:
         instructions: By curve and clock in MHz: the one asked for, or that a hot GPU is held at. Those that the power
             limit held ran at another clock and are left out. Energies are of a cold GPU; warm ones draw more. Longer
             ones beside the gradient reduction are left out: plans have an extra time for them. So are those of a GPU
-            that something slows down at all clocks.
-        steady: The same with those that the power limit held, once the clock asked for has stayed for an iteration: at
-            the limit, what a GPU did before decides what it draws. Energies are as drawn: however warm a GPU, the limit
-            is the same.
+            that something slows down at all clocks, and those under which it stood still for a request.
+        highest: At the highest clock asked for, by iteration and curve, with those that the power limit held, once that
+            clock has stayed for an iteration: at the limit, what a GPU did before and how warm it is decide what it
+            draws. Energies are as drawn. Of early iterations only.
         host_ahead: Largest lead of the host in the latest few hundred instructions.
     """
 
     index: int
     begins: Mapping[int, Begin]
     instructions: Mapping[tuple[CurveKey, int], Cost]
-    steady: Mapping[tuple[CurveKey, int], Cost]
+    highest: Mapping[int, Mapping[CurveKey, Cost]]
     host_ahead: int
 
 
@@ -90,17 +90,24 @@ def _truth(card: Card, iterations: list[int]) -> Truth:
             for number in iterations
             if number > newest - MAX_ITERATIONS
         }
-        instructions, steady = (
-            {
-                (key, mhz): Cost(one.count, one.time_s / one.count, one.energy_j / one.count)
-                for key, row in card.rows.items()
-                for mhz, one in zip(card.spec.clocks_mhz, kept[row], strict=False)
-                if one.count
-            }
-            for kept in (state.truth, state.steady_truth)
-        )
+        instructions = {
+            (key, mhz): _mean(one)
+            for key, row in card.rows.items()
+            for mhz, one in zip(card.spec.clocks_mhz, state.truth[row], strict=False)
+            if one.count
+        }
+        highest = {
+            number: {key: _mean(early[row]) for key, row in card.rows.items() if early[row].count}
+            for number in iterations
+            if number < MAX_EARLY
+            for early in [state.highest_truth[number]]
+        }
     known = {number: begin for number, begin in begins.items() if begin.time_s > 0.0}
-    return Truth(state.constants.index, known, instructions, steady, _host_ahead(state))
+    return Truth(state.constants.index, known, instructions, highest, _host_ahead(state))
+
+
+def _mean(one: TruthState) -> Cost:
+    return Cost(one.count, one.time_s / max(one.count, 1.0), one.energy_j / max(one.count, 1.0))
 
 
 def _host_ahead(state: GpuState) -> int:

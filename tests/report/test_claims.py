@@ -44,7 +44,7 @@ def run_of(tmp_path, **nature):
             )
         }
     )
-    return SimpleNamespace(path=tmp_path, iterations=rows, summary=summary, profile=profile)
+    return SimpleNamespace(path=tmp_path, iterations=rows, summary=summary, profile=profile, limited=frozenset())
 
 
 @pytest.fixture
@@ -102,18 +102,22 @@ def test_a_profile_is_compared_with_gpus_as_warm_as_while_it_was_measured(tmp_pa
     assert claims.curves.energy_worst < 0.02
 
 
-def test_at_the_power_limit_whole_iterations_at_the_highest_clock_count(run, monkeypatch):
+def test_at_the_power_limit_iterations_at_the_highest_clock_after_the_profiling_count(run, monkeypatch):
+    for row, phase in zip(run.iterations, ("baseline", "profiling", "profiling", "baseline"), strict=False):
+        row["phase"] = phase
     truth = Truth(
         index=0,
         begins={},
         instructions={(KEY, 1400): Cost(2, 0.9, 400.0), (KEY, 700): Cost(1, 2.0, 200.0)},
-        steady={(KEY, 1400): Cost(3, 1.25, 303.0), (KEY, 800): Cost(2, 1.0, 1.0), (KEY, 700): Cost(9, 3.0, 330.0)},
+        highest={0: {KEY: Cost(9, 7.0, 7.0)}, 3: {KEY: Cost(3, 1.25, 303.0)}, 5: {KEY: Cost(9, 7.0, 7.0)}},
         host_ahead=0,
     )
     monkeypatch.setattr("perseus_ds.report.claims.read_truth", lambda *_: [truth])
+    assert claims_of(run).curves.energy_worst == pytest.approx(1.0 - 303.0 / 400.0), "the GPU holds its clock"
+    run.limited = frozenset({KEY})
     curves = claims_of(run).curves
-    assert curves.points == 3
-    assert curves.time_worst == pytest.approx(0.2), "at 1,400 MHz; 5 % at 700 MHz, where instructions held it"
+    assert curves.points == 2
+    assert curves.time_worst == pytest.approx(0.2), "at 1,400 MHz; 5 % at 700 MHz"
     assert curves.energy_worst == pytest.approx(0.0)
 
 

@@ -86,6 +86,20 @@ def test_an_instruction_of_a_slowed_gpu_does_not_count(tmp_path):
     assert truth.instructions == {(FORWARD, 1400): pytest.approx((2, 0.03, 9.0))}
 
 
+def test_an_instruction_under_which_the_gpu_stood_still_does_not_count(tmp_path):
+    job = Pipeline(tmp_path, 1, replace(SPEC, request_stall_s=0.001))
+    (gpu,), (stream,) = job.gpus, job.streams
+    for asks in (True, False):
+        stream.work(FORWARD)
+        if asks:
+            gpu.lock_clock(1400)  # which it has: nothing else changes
+        job.clock.pass_s(0.1)
+        gpu.power_w()
+    (home,) = tmp_path.iterdir()
+    (truth,) = read_truth(home, [])
+    assert truth.instructions == {(FORWARD, 1400): pytest.approx((1, 0.03, 9.0))}
+
+
 def test_an_instruction_at_the_power_limit_counts_at_the_clock_asked_for(tmp_path):
     job = Pipeline(tmp_path, 1, replace(SPEC, power_limit_w=200.0, power_limit_window_s=0.004))
     (gpu,), (stream,) = job.gpus, job.streams
@@ -101,16 +115,17 @@ def test_an_instruction_at_the_power_limit_counts_at_the_clock_asked_for(tmp_pat
     job.clock.pass_s(0.5)
     gpu.power_w()
     (home,) = tmp_path.iterdir()
-    (truth,) = read_truth(home, [])
+    (truth,) = read_truth(home, range(2))
     assert not truth.instructions
-    ((place, cost),) = truth.steady.items()
-    assert (place, cost.instances) == ((FORWARD, 1400), 4)
+    assert not truth.highest[0]
+    ((key, cost),) = truth.highest[1].items()
+    assert (key, cost.instances) == (FORWARD, 4)
     assert 0.03 < cost.time_s < 0.06, "between the two clocks"
 
 
 def test_at_the_power_limit_a_warm_gpu_draws_no_more(tmp_path):
     """Its instructions take longer instead."""
-    spec = replace(SPEC, leakage_per_k=0.01, thermal_window_s=0.5, power_limit_w=200.0, power_limit_window_s=0.004)
+    spec = replace(SPEC, leakage_per_k=0.01, thermal_window_s=10.0, power_limit_w=200.0, power_limit_window_s=0.004)
     job = Pipeline(tmp_path, 1, spec)
     (gpu,), (stream,) = job.gpus, job.streams
     for iteration in range(8):
@@ -122,8 +137,10 @@ def test_at_the_power_limit_a_warm_gpu_draws_no_more(tmp_path):
     (home,) = tmp_path.iterdir()
     (truth,) = read_truth(home, range(8))
     assert not truth.instructions
-    ((_, cost),) = truth.steady.items()
-    assert cost.energy_j / cost.time_s == pytest.approx(200.0, rel=0.05)
+    early, late = (truth.highest[number][FORWARD] for number in (1, 7))
+    assert late.time_s > 1.005 * early.time_s
+    for cost in (early, late):
+        assert cost.energy_j / cost.time_s == pytest.approx(200.0, rel=0.05)
 
 
 def test_nothing_that_decides_can_look_at_the_truth():
