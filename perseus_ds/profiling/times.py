@@ -10,7 +10,7 @@ import numpy as np
 from perseus_ds.profiling.priors import unit_clocks
 from perseus_ds.profiling.regression import CONFIDENCE, regress
 from perseus_ds.profiling.table import CurveKey, ProfilePoint
-from perseus_ds.profiling.visits import Settled, at_their_clocks, undisturbed_s
+from perseus_ds.profiling.visits import Settled, at_their_clocks, far_apart, undisturbed_s
 
 __all__ = ["instruction_times"]
 
@@ -67,13 +67,9 @@ def _without_outliers(
     """Drop delayed instances, judged by the spread of all instances of the same curve."""
     kept: dict[tuple[CurveKey, int], np.ndarray] = {}
     for key in {key for key, _ in grouped}:
-        rest = {
-            state: np.array(seconds) / undisturbed_s(seconds) - 1.0
-            for state, seconds in grouped.items()
-            if state[0] == key
-        }
-        # Each measure itself says nothing of the spread.
-        away = np.sort(np.abs(np.concatenate(list(rest.values()))))[len(rest) :]
-        limit = max(_OUTLIER * 1.4826 * float(np.median(away)), 0.01) if len(away) else 0.01
-        kept |= {state: np.array(grouped[state])[np.abs(row) <= limit] for state, row in rest.items()}
+        mine = {state: seconds for state, seconds in grouped.items() if state[0] == key}
+        limit = far_apart(mine.values())
+        for state, seconds in mine.items():
+            usual_s = undisturbed_s(seconds)
+            kept[state] = np.array([one for one in seconds if abs(one / usual_s - 1.0) <= limit])
     return kept

@@ -9,7 +9,7 @@ import pytest
 
 from perseus_ds.pipeline.kinds import Kind
 from perseus_ds.profiling.table import CurveKey
-from perseus_ds.profiling.visits import Settled, at_their_clocks, undisturbed_s
+from perseus_ds.profiling.visits import Settled, at_their_clocks, far_apart, undisturbed_s
 
 FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
 CLOCKS_MHZ = range(1410, 854, -15)
@@ -104,7 +104,46 @@ def test_a_few_clocks_make_no_curve() -> None:
     assert at_their_clocks([]) == []
 
 
+def wrong_s(instances: Iterable[Settled], mhz: int) -> list[float]:
+    """How far the believed instances of a clock are off, as shares."""
+    return [abs(one.seconds / true_s(mhz) - 1.0) for one in at_their_clocks(instances) if one.mhz == mhz]
+
+
+@pytest.mark.parametrize("mhz", [1395, 1200, 870, 855])
+def test_of_a_visit_in_which_its_clock_came_only_the_last_instances_count(mhz) -> None:
+    others = visits(*(one for one in CLOCKS_MHZ if one != mhz))
+    came = [*late(mhz, mhz + 45, visit=-1), *late(mhz, mhz + 30, visit=-1, count=1), *late(mhz, mhz, -1, count=1)]
+
+    assert wrong_s(others + came, mhz) == pytest.approx([0.0])
+
+
+@pytest.mark.parametrize("mhz", [1395, 1200, 855])
+def test_two_visits_that_a_clock_was_late_for_do_not_outvote_an_instance_that_had_it(mhz) -> None:
+    """Both followed visits of the same higher clock, so they agree: by 2 to 3 % too fast."""
+    others = visits(*(one for one in CLOCKS_MHZ if one != mhz))
+    lates = [one for visit in (-1, -2) for one in late(mhz, mhz + 45, visit, count=3)]
+
+    assert wrong_s([*others, *lates, *late(mhz, mhz, -1, count=1)], mhz) == pytest.approx([0.0])
+
+
+def test_beside_a_step_of_the_curve_most_instances_are_right() -> None:
+    def stepped_s(mhz: int) -> float:
+        return true_s(mhz) * (1.025 if mhz <= 900 else 1.0)
+
+    stepped = [one._replace(seconds=stepped_s(one.mhz)) for one in visits(*CLOCKS_MHZ) + visits(*CLOCKS_MHZ, first=50)]
+    early = Settled(FORWARD, 855, stepped_s(900), 99)
+
+    assert set(stepped) <= set(at_their_clocks([*stepped, early]))
+
+
 def test_an_undisturbed_duration_is_the_median_or_where_many_are_delayed_the_lower_quartile() -> None:
     assert undisturbed_s([1.0, 1.01, 1.02, 1.9]) == 1.01
     assert undisturbed_s([1.0, 1.0, 1.3, 1.4, 1.5]) == 1.0
     assert undisturbed_s([0.7]) == 0.7
+
+
+def test_how_far_apart_instances_may_be_follows_from_their_spread() -> None:
+    rng = np.random.default_rng(3)
+    spread = [list(rng.normal(mhz, 0.01 * mhz, size=6)) for mhz in range(100, 140)]
+    assert far_apart(spread) == pytest.approx(0.04, rel=0.2)
+    assert far_apart([[1.0, 1.0, 1.0], [2.0]]) == far_apart([[1.0]]) == 0.01
