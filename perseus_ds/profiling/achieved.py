@@ -21,7 +21,7 @@ from statistics import median, median_low
 from typing import NamedTuple
 
 from perseus_ds.profiling.spans import Segment, Span
-from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
 __all__ = [
     "DELAYED",
@@ -42,6 +42,7 @@ DELAYED = 1.5
 _LOWER_MHZ = 8
 _OFTEN = 0.2
 _FEW = 3
+_HELD = 4
 
 
 class Reading(NamedTuple):
@@ -67,11 +68,15 @@ class Limited(NamedTuple):
         faster: By how much each of their instructions was faster than in whole iterations at the highest clock, as a
             share; 0 where the limit did not decide. It ran at a higher clock by about that share: its time tells what a
             reading 0.1 s old does not.
+        squares: Mean square of that share in these whole iterations, by time.
+        held: The share of clocks that can be held, the highest few of each curve.
     """
 
     did: list[Segment]
     sustained_mhz: Mapping[CurveKey, int]
     faster: list[float]
+    squares: Mapping[CurveKey, float] = {}
+    held: Mapping[CurveKey, Mapping[int, float]] = {}
 
 
 def at_achieved_clocks(did: Sequence[Segment], readings: Sequence[Reading]) -> list[Segment]:
@@ -164,6 +169,7 @@ def limited(
     sustained: Mapping[CurveKey, int],
     usual_s: Mapping[CurveKey, float],
     spans: Iterable[Span],
+    points: Mapping[CurveKey, Sequence[ProfilePoint]] = {},
 ) -> Limited:
     """Return what the power limit decides.
 
@@ -173,15 +179,27 @@ def limited(
         sustained: Result of ``sustained_clocks``.
         usual_s: Mean time of instructions of these curves in whole iterations at the highest clock.
         spans: The work, each for as long as it lasted: what a late host delayed tells no clock.
+        points: The time of each instruction at clocks that can be held, by frequency descending.
     """
     achieved = at_achieved_clocks(did, readings)
     if not sustained:
         return Limited(achieved, sustained, [0.0] * len(did))
+    faster = _faster(did, spans, sustained, usual_s)
     return Limited(
         [wanted if wanted.what in sustained else came for wanted, came in zip(did, achieved, strict=True)],
         sustained,
-        _faster(did, spans, sustained, usual_s),
+        faster,
+        {key: _mean_square(where, did, faster) for key, where in _at_highest(did).items() if key in sustained},
+        {
+            key: {point.frequency_mhz: usual_s[key] / point.time_s - 1.0 for point in points.get(key, ())[:_HELD]}
+            for key in sustained.keys() & usual_s.keys()
+        },
     )
+
+
+def _mean_square(where: Sequence[int], did: Sequence[Segment], shares: Sequence[float]) -> float:
+    lasted_s = [did[index].end_s - did[index].begin_s for index in where]
+    return sum(time_s * shares[index] ** 2 for time_s, index in zip(lasted_s, where, strict=True)) / sum(lasted_s)
 
 
 def _faster(

@@ -224,7 +224,7 @@ def _ran(
     told = {key: [*row, *_above(key, tops, spans, sustained)] for key, row in held.items()}
     came = arrivals(ran, changed, told, stall_s, sustained)
     top_s = {key: top.time_s for key, top in tops.items()}
-    return ran, limited(segments(ran, came.changes), readings, sustained, top_s, spans), came.latencies_s
+    return ran, limited(segments(ran, came.changes), readings, sustained, top_s, spans, held), came.latencies_s
 
 
 def _held(

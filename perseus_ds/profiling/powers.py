@@ -51,6 +51,10 @@ _PART = 0.25  # of the period: what the GPUs look at that do not look at all of 
 # Standard deviation of how much more than its mean an instruction draws in its first half, as a share of the largest
 # power: a backward of matrix and memory work has 0.2.
 _LEANS = 0.12
+# Likewise of how a curve's power at the limit follows how fast an instruction is, unlike the others' (W per share).
+_OWN = 0.3
+# Likewise of how unlike the power at the limit is that of a clock at which an instruction is as fast.
+_AS_FAST = 0.015
 # Likewise of how much more a warm GPU draws: sweeps of one clock an iteration go downwards, which looks much the same.
 _GROWS = 0.05
 
@@ -194,21 +198,31 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
     fine = Timeline(work.edges_s, work.values)
     exposed = exposure(fine, trace, window)
     mean_w = float(trace.energy_j.sum() / exposed.sum())
-    waiting, other = Expected(len(columns.states), *WAITING), Expected(len(columns.states) + 2, *OTHER)
+    waiting = Expected({len(columns.states): 1.0}, *WAITING)
+    other = Expected({len(columns.states) + 2: 1.0}, *OTHER)
     limited = np.concatenate([*columns.plateaus, []]).astype(np.intp)
 
     def result(window: SampledWindow, design: Array) -> Powers:
         clock = np.append(columns.clock, np.zeros(design.shape[1] - width))
         last = design.shape[1] - leaning
         trends = np.arange(last - growing.shape[1], last) if design.shape[1] > width else np.arange(0)
-        known = [waiting, other, *(Expected(int(n), 0.0, _GROWS) for n in trends)]
+        known = [waiting, other, *(Expected({int(n): 1.0}, 0.0, _GROWS) for n in trends)]
+        known += [Expected({n: 1.0}, 0.0, _OWN) for n in columns.own]
         if len(trends):
-            known += [Expected(last + n, 0.0, _LEANS) for n in range(leaning)]
+            known += [Expected({last + n: 1.0}, 0.0, _LEANS) for n in range(leaning)]
+        known += [Expected(weights, 0.0, _AS_FAST) for weights in alike(trends)]
         fit, evidence = regress(design, trace.energy_j, columns.curves, clock, known, columns.plateaus)
         grown_j = design[:, trends] @ fit.values[trends]
         free = design[:, limited].sum(axis=1) < _FELT * trace.period_s
         verdict = _verdict(power_of(fit), trace, window, grown_j, free)
         return Powers(trace.period_s, window, columns.waiting_mhz, fit, evidence, verdict, width)
+
+    def alike(trends: NDArray[np.intp]) -> Iterator[dict[int, float]]:
+        for weights in columns.alike:
+            held = min(weights, key=lambda column: weights[column])
+            # A plateau's power is that of the end: by then all others have grown by half.
+            grown = {int(n): -0.5 * float(tried[-1].fit.values[held]) / mean_w for n in trends[:1]}
+            yield {**weights, **grown}
 
     def power_of(fit: CurveFit) -> Timeline:
         leans = fit.values[width:][-leaning:] / mean_w if len(fit.values) > width else np.zeros(leaning)

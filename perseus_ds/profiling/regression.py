@@ -9,7 +9,7 @@ intervals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
@@ -110,15 +110,15 @@ class Evidence:
 
 
 class Expected(NamedTuple):
-    """What is known of one state beforehand.
+    """What is known beforehand of a state, or of a sum of some.
 
     Attributes:
-        state: Its column.
-        share: Its value, as a share of the largest one of the curves.
+        weights: Of each state's value in the sum, by its column.
+        share: The sum, as a share of the largest value of the curves.
         sd: Standard deviation of that share.
     """
 
-    state: int
+    weights: Mapping[int, float]
     share: float
     sd: float
 
@@ -180,7 +180,7 @@ def regress(
         amounts: The measured amounts, shape (n,); their noise is proportional to their size.
         curves: The columns of each curve's states; a state in no curve stands alone.
         clock: Each state's clock, scaled to about 0 … 1, shape (p,).
-        known: What is known of states beforehand.
+        known: What is known beforehand.
         plateaus: The columns of each curve that is nearly flat.
 
     Returns:
@@ -204,7 +204,8 @@ def _with_known(evidence: Evidence, known: Expected) -> Evidence:
     largest = float(evidence.scale[np.concatenate(evidence.curves)].max())
     weight = evidence.noise / (known.sd * largest)
     row = np.zeros(len(evidence.scale))
-    row[known.state], target = weight, weight * known.share * largest
+    row[list(known.weights)] = [weight * one for one in known.weights.values()]
+    target = weight * known.share * largest
     return replace(
         evidence,
         gram=evidence.gram + np.outer(row, row),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean
@@ -32,12 +32,15 @@ class Columns:
     Attributes:
         states: Curve and MHz of the first ones. Waiting, its slope and other work follow, which has this slope, too.
             Where there are plateaus, the surge after a rest follows, and how a plateau's power follows how fast an
-            instruction was.
+            instruction was: in a line and, beyond it, a parabola for all, and each curve's own line beyond that.
         curves: For each curve its columns, up to the clock that it can hold.
         plateaus: For each curve that cannot hold the highest clock the columns above: whatever is asked for there, the
             power limit decides.
         clock: Scaled to 0 ... 1, of every column.
         waiting_mhz: The mean clock while waiting.
+        own: Of each curve's own line.
+        alike: Weights of columns whose sum is about 0: an instruction that the limit makes as fast as a clock that can
+            be held draws the same. The column with -1 is that clock's.
     """
 
     states: tuple[tuple[CurveKey, int], ...]
@@ -45,6 +48,8 @@ class Columns:
     plateaus: list[NDArray[np.intp]]
     clock: Array
     waiting_mhz: float
+    own: range
+    alike: Sequence[Mapping[int, float]]
 
 
 @dataclass(frozen=True)
@@ -70,13 +75,14 @@ def work_of(limited: Limited) -> Work:
     Args:
         limited: What the GPU did, in order of time.
     """
-    did, sustained, faster = limited
-    columns = _columns(did, sustained)
+    did, sustained, faster = limited.did, limited.sustained_mhz, limited.faster
+    keys = sorted({one.what for one in did if isinstance(one.what, CurveKey)})
+    curve = {key: number for number, key in enumerate(keys)}
+    columns = _columns(limited, keys)
     surges = _surges(did, sustained) if columns.plateaus else []
     at = {state: index for index, state in enumerate(columns.states)}
-    curve = {key: number for number, key in enumerate(sorted({key for key, _ in at}))}
     span_mhz = max(max(mhz for _, mhz in at) - min(mhz for _, mhz in at), 1)
-    waiting, slope, other, surge, held = range(len(at), len(at) + 5)
+    waiting, slope, other, surge, line, bend = range(len(at), len(at) + 6)
     edges_s = [did[0].begin_s - _BEFORE_S, did[0].begin_s]
     values = np.zeros((3 * len(did) + 1, len(columns.clock)))
     leaning = np.zeros((3 * len(did) + 1, len(curve)))
@@ -95,7 +101,9 @@ def work_of(limited: Limited) -> Work:
                 begins, usual = surges[row]
                 share = _SURGE_S / max(end_s - begin_s, _SURGE_S)
                 values[halves, surge] = (begins - usual / 2.0) * share, -usual / 2.0 * share
-                values[halves, held] = faster[row]
+                if faster[row]:
+                    values[halves, [line, columns.own[curve[one.what]]]] = faster[row]
+                    values[halves, bend] = faster[row] ** 2 - limited.squares[one.what]
             leaning[halves, curve[one.what]] = 1.0, -1.0
     # Row 3 r + 1 lies between two segments, where there should be nothing.
     values[1:-1:3] = values[2::3]
@@ -126,16 +134,35 @@ def _surges(did: Sequence[Segment], sustained: Mapping[CurveKey, int]) -> list[t
     return [(begin, usual[one.what, one.clock_mhz]) for one, begin in zip(did, begins, strict=True)]
 
 
-def _columns(did: Sequence[Segment], sustained: Mapping[CurveKey, int]) -> Columns:
+def _columns(limited: Limited, keys: Sequence[CurveKey]) -> Columns:
+    did, sustained = limited.did, limited.sustained_mhz
     states = tuple(sorted({(one.what, one.clock_mhz) for one in did if isinstance(one.what, CurveKey)}))
-    keys = sorted({key for key, _ in states})
-    limited = np.array([mhz > sustained.get(key, inf) for key, mhz in states])
+    of_limit = np.array([mhz > sustained.get(key, inf) for key, mhz in states])
     of_curve = [np.array([state[0] == key for state in states]) for key in keys]
-    curves = [np.flatnonzero(mine & ~limited) for mine in of_curve if (mine & ~limited).any()]
-    plateaus = [np.flatnonzero(mine & limited) for mine in of_curve if (mine & limited).any()]
+    curves = [np.flatnonzero(mine & ~of_limit) for mine in of_curve if (mine & ~of_limit).any()]
+    plateaus = [np.flatnonzero(mine & of_limit) for mine in of_curve if (mine & of_limit).any()]
     if not curves:  # nothing has run at a clock that can be held
         curves, plateaus = plateaus, []
     waits = np.array([(one.end_s - one.begin_s, one.clock_mhz) for one in did if one.what is Between.WAITING])
     waiting_mhz = float(waits[:, 0] @ waits[:, 1] / waits[:, 0].sum()) if len(waits) else float(states[-1][1])
-    clock = np.append(unit_clocks([mhz for _, mhz in states]), np.zeros(5 if plateaus else 3))
-    return Columns(states, curves, plateaus, clock, waiting_mhz)
+    line = len(states) + 4
+    own = range(line + 2, line + 2 + len(keys)) if plateaus else range(0)
+    clock = np.append(unit_clocks([mhz for _, mhz in states]), np.zeros((own.stop or len(states) + 3) - len(states)))
+    alike = list(_alike(limited, states, dict(zip(keys, own, strict=True)), line)) if plateaus else []
+    return Columns(states, curves, plateaus, clock, waiting_mhz, own, alike)
+
+
+def _alike(
+    limited: Limited,
+    states: Sequence[tuple[CurveKey, int]],
+    own: Mapping[CurveKey, int],
+    line: int,
+) -> Iterator[dict[int, float]]:
+    """Yield the weights of ``Columns.alike``."""
+    at = {state: index for index, state in enumerate(states)}
+    highest_mhz = max(mhz for _, mhz in states)
+    for key, shares in limited.held.items():
+        for mhz, share in shares.items():
+            if {(key, highest_mhz), (key, mhz)} <= at.keys():
+                speed = {line: share, line + 1: share**2 - limited.squares[key], own[key]: share}
+                yield {at[key, highest_mhz]: 1.0, at[key, mhz]: -1.0, **speed}

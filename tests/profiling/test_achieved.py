@@ -18,7 +18,7 @@ from perseus_ds.profiling.achieved import (
 )
 from perseus_ds.profiling.spans import Between, Change, Segment, Span, segments
 from perseus_ds.profiling.stalls import without_stalls
-from perseus_ds.profiling.table import CurveKey
+from perseus_ds.profiling.table import CurveKey, ProfilePoint
 
 FORWARD, BACKWARD = CurveKey(0, Kind.FORWARD), CurveKey(0, Kind.BACKWARD)
 
@@ -140,6 +140,21 @@ def test_at_the_limit_what_a_late_host_delayed_tells_no_clock() -> None:
     assert did[-1].end_s - did[-1].begin_s == pytest.approx(0.15), "of the rest it waited"
 
     assert limited(did, [], {BACKWARD: 1755}, {BACKWARD: 0.1}, spans).faster == [0.0, 0.0, 0.0]
+
+
+def test_how_fast_the_limit_lets_instructions_be_is_told_of_the_iterations_that_end_the_sweep() -> None:
+    did = iteration(0.0, 1980) + iteration(10.0, 1755) + iteration(20.0, 1980)
+    work = [one for one in did if isinstance(one.what, CurveKey)]
+    spans = [Span(one.begin_s, one.end_s, one.what, one.clock_mhz) for one in work]
+    points = {BACKWARD: [ProfilePoint(mhz, 0.1 * 1755 / mhz, 0.0) for mhz in range(1755, 1500, -15)]}
+
+    found = limited(did, [], {BACKWARD: 1755}, {BACKWARD: 0.098}, spans, points)
+
+    assert found.squares == {BACKWARD: pytest.approx(0.02**2)}
+    shares = found.held[BACKWARD]
+    assert list(shares) == [1755, 1740, 1725, 1710]
+    assert shares[1755] == pytest.approx(-0.02)
+    assert shares[1740] == pytest.approx(0.98 * 1740 / 1755 - 1.0)
 
 
 def test_without_readings_all_is_as_asked() -> None:

@@ -217,7 +217,7 @@ def test_an_average_is_a_mixture_with_the_spread_between_its_parts() -> None:
 def test_what_is_known_beforehand_counts_where_the_amounts_do_not_tell() -> None:
     exposure = np.eye(4)[[0, 1, 2] * 10] * 0.05
     amounts = exposure @ np.array([200.0, 300.0, 400.0, 0.0]) * (1 + 0.01 * np.random.default_rng(1).normal(size=30))
-    known = Expected(state=3, share=0.25, sd=0.1)
+    known = Expected({3: 1.0}, share=0.25, sd=0.1)
 
     fit, evidence = regress(exposure, amounts, [np.arange(3)], np.array([0.0, 0.5, 1.0, 0.0]), [known])
 
@@ -225,3 +225,14 @@ def test_what_is_known_beforehand_counts_where_the_amounts_do_not_tell() -> None
     assert fit.values[3] == pytest.approx(100.0, rel=0.05), "nothing saw it"
     assert fit.sd[3] == pytest.approx(40.0, rel=0.2)
     assert evidence.count == 31
+
+
+def test_what_is_known_of_a_difference_tells_one_of_the_other() -> None:
+    exposure = np.eye(4)[[0, 1, 2] * 10] * 0.05
+    amounts = exposure @ np.array([200.0, 300.0, 400.0, 0.0]) * (1 + 0.01 * np.random.default_rng(1).normal(size=30))
+    alike = Expected({1: -1.0, 3: 1.0}, share=0.0, sd=0.01)
+
+    fit, _ = regress(exposure, amounts, [np.arange(3)], np.array([0.0, 0.5, 1.0, 0.0]), [alike])
+
+    assert fit.values[3] == pytest.approx(fit.values[1], rel=1e-3)
+    assert fit.sd[3] == pytest.approx(np.hypot(4.0, fit.sd[1]), rel=0.2)

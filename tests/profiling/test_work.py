@@ -65,7 +65,9 @@ LIMITED = [
 ]
 
 
-HELD = Limited(LIMITED, {BACKWARD: 1000}, [0.0, 0.0, 0.0, 0.1, 0.0, 0.05])
+HELD = Limited(
+    LIMITED, {BACKWARD: 1000}, [0.0, 0.0, 0.0, 0.1, 0.0, 0.05], {BACKWARD: 0.005}, {BACKWARD: {1000: -0.02, 800: -0.2}}
+)
 
 
 def test_above_the_clock_that_can_be_held_states_are_a_plateau() -> None:
@@ -92,11 +94,31 @@ def test_at_the_limit_an_instruction_after_a_rest_begins_above_its_like() -> Non
     )
 
 
-def test_a_plateau_follows_how_fast_an_instruction_was() -> None:
+def drawn(column: int) -> np.ndarray:
+    """Return what each segment draws of a power, in J for each W of it."""
     work = work_of(HELD)
-    held = len(work.columns.states) + 4
-    drawn = (np.diff(work.edges_s) * work.values[:, held])[1:].reshape(-1, 3).sum(axis=1)
-    assert drawn == pytest.approx([0.0, 0.0, 0.0, 2.0 * 0.1, 0.0, 2.0 * 0.05])
+    return (np.diff(work.edges_s) * work.values[:, column])[1:].reshape(-1, 3).sum(axis=1)
+
+
+def test_a_plateau_follows_how_fast_an_instruction_was() -> None:
+    columns = work_of(HELD).columns
+    line, bend = len(columns.states) + 4, len(columns.states) + 5
+    in_line = [0.0, 0.0, 0.0, 2.0 * 0.1, 0.0, 2.0 * 0.05]
+    assert drawn(line) == pytest.approx(in_line)
+    backward, forward = columns.own
+    assert drawn(backward) == pytest.approx(in_line)
+    assert not drawn(forward).any()
+    # On average over the whole iterations that a plateau's power is of there is no bend.
+    assert drawn(bend) == pytest.approx([0.0, 0.0, 0.0, 2.0 * (0.01 - 0.005), 0.0, 2.0 * (0.0025 - 0.005)])
+
+
+def test_at_the_limit_an_instruction_draws_what_it_does_at_a_clock_that_makes_it_as_fast() -> None:
+    columns = work_of(HELD).columns
+    line, bend, own = len(columns.states) + 4, len(columns.states) + 5, columns.own[0]
+    (alike,) = columns.alike  # nothing ran at 800 MHz
+    held, highest = columns.states.index((BACKWARD, 1000)), columns.states.index((BACKWARD, 1400))
+    assert alike == pytest.approx({highest: 1.0, held: -1.0, line: -0.02, own: -0.02, bend: 0.0004 - 0.005})
+    assert not work_of(unlimited(LIMITED)).columns.alike
 
 
 def test_segments_that_overlap_by_a_little_stay_in_order() -> None:
