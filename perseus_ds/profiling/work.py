@@ -103,7 +103,7 @@ def work_of(limited: Limited) -> Work:
                 values[halves, surge] = (begins - usual / 2.0) * share, -usual / 2.0 * share
                 if faster[row]:
                     values[halves, [line, columns.own[curve[one.what]]]] = faster[row]
-                    values[halves, bend] = faster[row] ** 2 - limited.squares[one.what]
+                    values[halves, bend] = faster[row] ** 2 - limited.squares.get(one.what, 0.0)
             leaning[halves, curve[one.what]] = 1.0, -1.0
     # Row 3 r + 1 lies between two segments, where there should be nothing.
     values[1:-1:3] = values[2::3]
@@ -153,10 +153,7 @@ def _columns(limited: Limited, keys: Sequence[CurveKey]) -> Columns:
 
 
 def _alike(
-    limited: Limited,
-    states: Sequence[tuple[CurveKey, int]],
-    own: Mapping[CurveKey, int],
-    line: int,
+    limited: Limited, states: Sequence[tuple[CurveKey, int]], own: Mapping[CurveKey, int], line: int
 ) -> Iterator[dict[int, float]]:
     """Yield the weights of ``Columns.alike``."""
     at = {state: index for index, state in enumerate(states)}
@@ -164,5 +161,5 @@ def _alike(
     for key, shares in limited.held.items():
         for mhz, share in shares.items():
             if {(key, highest_mhz), (key, mhz)} <= at.keys():
-                speed = {line: share, line + 1: share**2 - limited.squares[key], own[key]: share}
+                speed = {line: share, line + 1: share**2 - limited.squares.get(key, 0.0), own[key]: share}
                 yield {at[key, highest_mhz]: 1.0, at[key, mhz]: -1.0, **speed}
