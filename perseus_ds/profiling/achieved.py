@@ -42,7 +42,7 @@ DELAYED = 1.5
 _LOWER_MHZ = 8
 _OFTEN = 0.2
 _FEW = 3
-_HELD = 4
+_HELD = 4  # clocks of a curve: beyond, its power at the limit is no guide
 
 
 class Reading(NamedTuple):

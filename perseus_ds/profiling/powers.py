@@ -219,7 +219,7 @@ def _fitted(seen: _Seen, window: SampledWindow, refinements: int) -> Powers:
 
     def alike(trends: NDArray[np.intp]) -> Iterator[dict[int, float]]:
         for weights in columns.alike:
-            held = min(weights, key=lambda column: weights[column])
+            held = min(weights, key=weights.__getitem__)
             # A plateau's power is that of the end: by then all others have grown by half.
             grown = {int(n): -0.5 * float(tried[-1].fit.values[held]) / mean_w for n in trends[:1]}
             yield {**weights, **grown}

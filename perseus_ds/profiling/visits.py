@@ -95,10 +95,10 @@ def far_apart(by_clock: Collection[Sequence[float]]) -> float:
 
 def _of_one_curve(instances: Sequence[Settled], whole: Collection[int]) -> list[Settled]:
     """Return the believed instances; those of ``whole`` visits all are."""
-    visits, by_clock = defaultdict[tuple[int, int], list[float]](list), defaultdict[int, list[float]](list)
+    visits: dict[tuple[int, int], list[float]] = defaultdict(list)
     for one in instances:
         visits[one.mhz, one.visit].append(one.seconds)
-        by_clock[one.mhz].append(one.seconds)
+    by_clock = _by_clock(instances)
     if len(by_clock) < _LEAST_CLOCKS:
         return list(instances)
     smooth_s = _smooth({place: undisturbed_s(seconds) for place, seconds in visits.items()})
@@ -110,12 +110,16 @@ def _of_one_curve(instances: Sequence[Settled], whole: Collection[int]) -> list[
     believed = [one for one in instances if (one.mhz, one.visit) not in doubted or one.mhz in steps]
     # Of instances of a clock that differ, those had it that its neighbours speak for: it came late for the others.
     expected_s = _among_neighbours({mhz: _nearest(seconds, smooth_s[mhz]) for mhz, seconds in by_clock.items()})
-    likely_s = {
-        mhz: _nearest([one.seconds for one in believed if one.mhz == mhz], expected_s[mhz])
-        for mhz in {one.mhz for one in believed}
-    }
+    likely_s = {mhz: _nearest(seconds, expected_s[mhz]) for mhz, seconds in _by_clock(believed).items()}
     certain, apart = {mhz for mhz, _ in lasting}, far_apart(by_clock.values())
     return [one for one in believed if one.mhz in certain or abs(one.seconds / likely_s[one.mhz] - 1.0) <= apart]
+
+
+def _by_clock(instances: Iterable[Settled]) -> dict[int, list[float]]:
+    found: dict[int, list[float]] = defaultdict(list)
+    for one in instances:
+        found[one.mhz].append(one.seconds)
+    return found
 
 
 def _nearest(times_s: Iterable[float], to_s: float) -> float:

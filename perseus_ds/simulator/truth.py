@@ -107,7 +107,8 @@ def _truth(card: Card, iterations: list[int]) -> Truth:
 
 
 def _mean(one: TruthState) -> Cost:
-    return Cost(one.count, one.time_s / max(one.count, 1.0), one.energy_j / max(one.count, 1.0))
+    count, time_s, energy_j = map(float, (one.count, one.time_s, one.energy_j))
+    return Cost(count, time_s / count, energy_j / count)
 
 
 def _host_ahead(state: GpuState) -> int:
